@@ -1,0 +1,175 @@
+"""Names, axes and element types of the encoder and decoder graphs: the only dictionary between ONNX names and ours.
+
+Torch-free, shared by the exporter, the parity checks and the serving engine. Names follow optimum's where a
+counterpart exists. Shape letters: `B` sentences, `R` decoder rows, `S` source length, `C` cache capacity, `H` heads,
+`Dh` head size, `V` vocabulary, `J` lanes of one sentence in cross-attention (at least 2), `N` candidates a row,
+`E` edits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "CANDIDATE_IDS",
+    "CANDIDATE_LOG_PROBS",
+    "EDIT_BIASES",
+    "EDIT_POSITIONS",
+    "EDIT_SCALES",
+    "ENCODER_MASK",
+    "INPUT_IDS",
+    "LANE_ROWS",
+    "LOG_PROBS",
+    "NUM_CANDIDATES",
+    "PAST_LENGTHS",
+    "ROW_LANES",
+    "SOURCE_MASK",
+    "TOTAL_LENGTH",
+    "TensorSpec",
+    "cross_key",
+    "cross_value",
+    "decoder_inputs",
+    "decoder_outputs",
+    "encoder_inputs",
+    "encoder_outputs",
+    "past_self_key",
+    "past_self_value",
+    "present_cross_key",
+    "present_cross_value",
+    "present_self_key",
+    "present_self_value",
+]
+
+INPUT_IDS = "input_ids"
+SOURCE_MASK = "attention_mask"
+ENCODER_MASK = "encoder_attention_mask"
+PAST_LENGTHS = "past_lengths"
+TOTAL_LENGTH = "total_length"
+LANE_ROWS = "lane_rows"
+ROW_LANES = "row_lanes"
+NUM_CANDIDATES = "num_candidates"
+EDIT_POSITIONS = "edit_positions"
+EDIT_SCALES = "edit_scales"
+EDIT_BIASES = "edit_biases"
+CANDIDATE_IDS = "candidate_ids"
+CANDIDATE_LOG_PROBS = "candidate_log_probs"
+LOG_PROBS = "log_probs"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One graph input or output. An axis is a number when it is fixed and a letter when it is dynamic."""
+
+    name: str
+    dtype: str
+    axes: tuple[str | int, ...]
+
+
+def past_self_key(layer: int) -> str:
+    """Self-attention keys of the past, (R, H, C, Dh). Bound to the same memory as `present_self_key`."""
+    return f"past_key_values.{layer}.decoder.key"
+
+
+def past_self_value(layer: int) -> str:
+    """Self-attention values of the past, (R, H, C, Dh)."""
+    return f"past_key_values.{layer}.decoder.value"
+
+
+def present_self_key(layer: int) -> str:
+    """Self-attention keys with the new token written at position `past_lengths[row]`."""
+    return f"present.{layer}.decoder.key"
+
+
+def present_self_value(layer: int) -> str:
+    """Self-attention values with the new token written at position `past_lengths[row]`."""
+    return f"present.{layer}.decoder.value"
+
+
+def cross_key(layer: int) -> str:
+    """Projected cross-attention keys as the decoder reads them, stored transposed: (B, H, Dh, S)."""
+    return f"past_key_values.{layer}.encoder.key"
+
+
+def cross_value(layer: int) -> str:
+    """Projected cross-attention values as the decoder reads them: (B, H, S, Dh)."""
+    return f"past_key_values.{layer}.encoder.value"
+
+
+def present_cross_key(layer: int) -> str:
+    """Projected cross-attention keys as the encoder graph gives them: (B, H, Dh, S)."""
+    return f"present.{layer}.encoder.key"
+
+
+def present_cross_value(layer: int) -> str:
+    """Projected cross-attention values as the encoder graph gives them: (B, H, S, Dh)."""
+    return f"present.{layer}.encoder.value"
+
+
+def encoder_inputs() -> tuple[TensorSpec, ...]:
+    """Inputs of the encoder graph. The mask is 1 on real source tokens and 0 on padding."""
+    return (
+        TensorSpec(INPUT_IDS, "int64", ("B", "S")),
+        TensorSpec(SOURCE_MASK, "int64", ("B", "S")),
+    )
+
+
+def encoder_outputs(num_layers: int, num_heads: int, head_size: int) -> tuple[TensorSpec, ...]:
+    """Outputs of the encoder graph: projected keys and values for each decoder layer's cross-attention."""
+    specs: list[TensorSpec] = []
+    for layer in range(num_layers):
+        specs.append(
+            TensorSpec(present_cross_key(layer), "float32", ("B", num_heads, head_size, "S"))
+        )
+        specs.append(
+            TensorSpec(present_cross_value(layer), "float32", ("B", num_heads, "S", head_size))
+        )
+    return tuple(specs)
+
+
+def decoder_inputs(num_layers: int, num_heads: int, head_size: int) -> tuple[TensorSpec, ...]:
+    """Inputs of the decoder graph, one step of `R` rows.
+
+    `input_ids` is the last token of each row and `past_lengths` how many tokens its cache already holds, which is
+    also the position of the new token; `total_length` is the cache capacity `C` (ONNX Runtime wants it as a
+    scalar). `lane_rows` says which row each lane of a sentence holds (unused lanes repeat any valid row) and
+    `row_lanes` the flat lane (sentence * J + lane) that holds each row. An edit turns the log-probability of
+    (row, token) into `log_prob * scale + bias`; a ban is scale 1 and bias -inf.
+    """
+    specs = [
+        TensorSpec(INPUT_IDS, "int64", ("R",)),
+        TensorSpec(PAST_LENGTHS, "int32", ("R",)),
+        TensorSpec(TOTAL_LENGTH, "int32", ()),
+        TensorSpec(ENCODER_MASK, "int64", ("B", "S")),
+        TensorSpec(LANE_ROWS, "int64", ("B", "J")),
+        TensorSpec(ROW_LANES, "int64", ("R",)),
+        TensorSpec(NUM_CANDIDATES, "int64", (1,)),
+        TensorSpec(EDIT_POSITIONS, "int64", ("E", 2)),
+        TensorSpec(EDIT_SCALES, "float32", ("E",)),
+        TensorSpec(EDIT_BIASES, "float32", ("E",)),
+    ]
+    for layer in range(num_layers):
+        cache_axes = ("R", num_heads, "C", head_size)
+        specs.append(TensorSpec(past_self_key(layer), "float32", cache_axes))
+        specs.append(TensorSpec(past_self_value(layer), "float32", cache_axes))
+        specs.append(TensorSpec(cross_key(layer), "float32", ("B", num_heads, head_size, "S")))
+        specs.append(TensorSpec(cross_value(layer), "float32", ("B", num_heads, "S", head_size)))
+    return tuple(specs)
+
+
+def decoder_outputs(
+    num_layers: int, num_heads: int, head_size: int, vocab_size: int
+) -> tuple[TensorSpec, ...]:
+    """Outputs of the decoder graph: the best `N` candidates of each row, best first, and the caches.
+
+    `log_probs` is the whole distribution after the edits; it is fetched only where rows are sampled.
+    """
+    specs = [
+        TensorSpec(CANDIDATE_IDS, "int64", ("R", "N")),
+        TensorSpec(CANDIDATE_LOG_PROBS, "float32", ("R", "N")),
+        TensorSpec(LOG_PROBS, "float32", ("R", vocab_size)),
+    ]
+    for layer in range(num_layers):
+        cache_axes = ("R", num_heads, "C", head_size)
+        specs.append(TensorSpec(present_self_key(layer), "float32", cache_axes))
+        specs.append(TensorSpec(present_self_value(layer), "float32", cache_axes))
+    return tuple(specs)
