@@ -22,6 +22,7 @@ __all__ = [
     "SchedulerConfig",
     "ServerConfig",
     "require",
+    "require_between",
     "split_address",
 ]
 
@@ -35,6 +36,13 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
     """Raise the error of a setting that breaks its rule: "`beam_size` must be in [1, 16], but is 0."."""
     if not condition:
         raise ConfigError(f"`{name}` must be {rule}, but is {value!r}.")
+
+
+def require_between(section: object, low: float, high: float, *names: str) -> None:
+    """Require that these fields of a section lie in [low, high]."""
+    for name in names:
+        value = getattr(section, name)
+        require(low <= value <= high, name, f"in [{low}, {high}]", value)
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -96,23 +104,20 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         require(_is_address(self.listen), "listen", 'a "host:port"', self.listen)
-        for name in ("max_receive_message_bytes", "max_send_message_bytes"):
-            value = getattr(self, name)
-            require(1024 <= value < 2**31, name, "in [1024, 2147483647]", value)
-        for name in ("max_stream_items", "num_text_threads"):
-            value = getattr(self, name)
-            require(value >= 1, name, ">= 1", value)
-        for name in (
+        require_between(
+            self, 1024, 2**31 - 1, "max_receive_message_bytes", "max_send_message_bytes"
+        )
+        require_between(self, 1, 1_000_000, "max_stream_items", "num_text_threads")
+        require_between(
+            self,
+            1,
+            1_000_000,
             "keepalive_seconds",
             "keepalive_timeout_seconds",
             "max_connection_age_seconds",
             "max_connection_age_grace_seconds",
-        ):
-            value = getattr(self, name)
-            require(1 <= value <= 10**6, name, "in [1, 1000000]", value)
-        for name in ("endpoint_removal_seconds", "drain_seconds"):
-            value = getattr(self, name)
-            require(0 <= value <= 10**6, name, "in [0, 1000000]", value)
+        )
+        require_between(self, 0, 1_000_000, "endpoint_removal_seconds", "drain_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +134,9 @@ class LimitsConfig:
     """Characters in all texts of one call."""
 
     def __post_init__(self) -> None:
-        for name in ("max_contents", "max_text_characters", "max_request_characters"):
-            value = getattr(self, name)
-            require(value >= 1, name, ">= 1", value)
+        require_between(
+            self, 1, 1_000_000_000, "max_contents", "max_text_characters", "max_request_characters"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +162,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         require(self.provider in _PROVIDERS, "provider", f"one of {_PROVIDERS}", self.provider)
-        require(
-            self.num_workers is None or 1 <= self.num_workers <= 1024,
-            "num_workers",
-            'in [1, 1024] or "auto"',
-            self.num_workers,
-        )
+        if self.num_workers is not None:
+            require_between(self, 1, 1024, "num_workers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,15 +183,10 @@ class SchedulerConfig:
     """How long the oldest waiting sequence may wait for company while the engine is idle."""
 
     def __post_init__(self) -> None:
-        for name in ("max_batch_rows", "max_batch_tokens", "max_queue_sequences"):
-            value = getattr(self, name)
-            require(value >= 1, name, ">= 1", value)
-        require(
-            0 <= self.max_queue_delay_seconds <= 1,
-            "max_queue_delay_seconds",
-            "in [0, 1]",
-            self.max_queue_delay_seconds,
+        require_between(
+            self, 1, 1_000_000_000, "max_batch_rows", "max_batch_tokens", "max_queue_sequences"
         )
+        require_between(self, 0, 1, "max_queue_delay_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
