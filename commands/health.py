@@ -1,0 +1,53 @@
+"""Ask a server whether it is serving: exit code 0 when it is, 1 when it is not. Made for container probes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from commands.client import Client
+from commands.errors import CommandError
+
+__all__ = ["DEFAULT_ADDRESS", "add_arguments", "run"]
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--address",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help="where the server listens (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--service",
+        default="dragoman.v1.TranslationService",
+        metavar="NAME",
+        help='service to ask for; "" is the process as a whole (default: %(default)s)',
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long to wait for an answer (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the status and turn it into the exit code."""
+    status = asyncio.run(_ask(arguments.address, arguments.service, arguments.timeout))
+    print(status)
+    return 0 if status == "SERVING" else 1
+
+
+async def _ask(address: str, service: str, timeout_seconds: float) -> str:
+    async with Client(address, timeout_seconds=timeout_seconds) as client:
+        try:
+            return await client.check_health(service)
+        except CommandError as error:
+            raise CommandError(
+                str(error)
+            ) from error  # whatever the reason: not healthy, exit code 1
