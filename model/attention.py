@@ -105,14 +105,25 @@ class MultiHeadAttention(nn.Module):
             One mixed vector for each query. Shape (R, T, D).
         """
         q = self._split_heads(self.query_proj(query))  # (R, H, T, Dh)
-        if trace is None:
+        if trace is None and not _fused_backward_is_slow(q):
             mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
         else:
             mixed, weights = scaled_dot_product_attention(q, keys, values, mask)
-            trace.append(weights)
+            if trace is not None:
+                trace.append(weights)
         merged = mixed.transpose(1, 2).flatten(2)  # (R, T, D)
         output: Tensor = self.output_proj(merged)
         return output
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, self.head_size)).transpose(1, 2)  # (R, H, T, Dh)
+
+
+def _fused_backward_is_slow(query: Tensor) -> bool:
+    """Whether training here is faster in the open.
+
+    On a CPU in bfloat16 the fused kernel takes 70 ms forward and backward where the open one takes 14 (torch 2.13, one
+    core of an AMD EPYC, 160 rows of 24 tokens); in float32, and forward alone, the two are equal.
+    """
+    half = query.dtype == torch.bfloat16
+    return half and query.device.type == "cpu" and torch.is_grad_enabled() and query.requires_grad

@@ -1,0 +1,16 @@
+"""English to Portuguese: `python -m model.recipes.en_pt --teacher FOLDER`; see the README beside this file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model.recipes.recipe import RecipeConfig, run_command
+
+CONFIG = RecipeConfig(
+    teacher=Path("teacher/enpt-1693087644"),
+    data_pattern="distill.en-pt.*.tsv.xz",
+    run=Path("runs/en_pt"),
+)
+
+if __name__ == "__main__":
+    run_command(CONFIG)

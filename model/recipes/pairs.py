@@ -1,0 +1,162 @@
+"""Distillation pairs: tokenized once, then served as batches of similar length.
+
+Pieces of all sentences lie in one flat array with offsets, which loads by memory map and costs no Python object a pair:
+sentence i is `ids[starts[i] : starts[i + 1]]`, its EOS included.
+"""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.masks import length_mask
+
+_CHUNK = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStore:
+    """Token ids of many sentences in one array."""
+
+    ids: NDArray[np.uint16]
+    """All sentences one after the other."""
+
+    starts: NDArray[np.int64]
+    """Where each begins, and one more entry: where the last ends."""
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Give the number of tokens of each sentence, EOS included."""
+        return np.diff(self.starts)
+
+    def padded(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Give some sentences as a padded batch.
+
+        Returns:
+            Token ids (B, S) int64, filled up with 0, and the mask (B, S), True at real tokens.
+        """
+        lengths = self.starts[rows + 1] - self.starts[rows]
+        ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            ids[place, :length] = self.ids[self.starts[row] : self.starts[row] + length]
+        mask = length_mask(torch.from_numpy(lengths), ids.shape[1])
+        return torch.from_numpy(ids), mask
+
+
+@dataclass(frozen=True, slots=True)
+class PairBatch:
+    """Pairs of similar length, padded."""
+
+    source_ids: Tensor
+    """Shape (B, S)."""
+
+    source_mask: Tensor
+    """True at real tokens. Shape (B, S)."""
+
+    target_ids: Tensor
+    """Shape (B, T)."""
+
+    target_mask: Tensor
+    """True at real tokens. Shape (B, T)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairStore:
+    """Tokenized pairs."""
+
+    source: TokenStore
+    target: TokenStore
+
+    def __len__(self) -> int:
+        return len(self.source.starts) - 1
+
+    def batch(self, rows: NDArray[np.int64]) -> PairBatch:
+        """Give the pairs of these rows, padded."""
+        return PairBatch(*self.source.padded(rows), *self.target.padded(rows))
+
+    def batches(
+        self, rows: NDArray[np.int64], max_tokens: int, seed: int
+    ) -> list[NDArray[np.int64]]:
+        """Divide `rows` into batches of similar length, in random order that depends on `seed` alone.
+
+        Args:
+            rows: Which pairs.
+            max_tokens: Most padded tokens of a batch, source or target.
+            seed: Of the order.
+        """
+        generator = np.random.default_rng(seed)
+        source, target = self.source.lengths()[rows], self.target.lengths()[rows]
+        noise = generator.random(len(rows))
+        order = np.lexsort((noise, source, target))
+        batches, begin, longest = [], 0, 0
+        for place, index in enumerate(order):
+            longer = max(longest, int(source[index]), int(target[index]))
+            if place > begin and longer * (place - begin + 1) > max_tokens:
+                batches.append(rows[order[begin:place]])
+                begin, longer = place, max(int(source[index]), int(target[index]))
+            longest = longer
+        batches.append(rows[order[begin:]])
+        generator.shuffle(batches)
+        return batches
+
+
+def load_pairs(
+    files: Sequence[Path], tokenizer_path: Path, cache: Path, max_pairs: int, max_tokens: int
+) -> PairStore:
+    """Tokenize the first `max_pairs` pairs of `files`, or load them where a former run has done so.
+
+    Args:
+        files: `.tsv.xz` files, source TAB target, in random order already.
+        tokenizer_path: SentencePiece model of both sides.
+        cache: Folder for the arrays.
+        max_pairs: How many pairs to take, evenly from all files.
+        max_tokens: Pairs with more tokens than this on a side are left out.
+    """
+    names = ("source_ids", "source_starts", "target_ids", "target_starts")
+    paths = [cache / f"{name}.npy" for name in names]
+    if not all(path.exists() for path in paths):
+        cache.mkdir(parents=True, exist_ok=True)
+        arrays = _tokenize(files, tokenizer_path, max_pairs, max_tokens)
+        for path, array in zip(paths, arrays, strict=True):
+            np.save(path, array)
+    loaded = [np.load(path, mmap_mode="r") for path in paths]
+    return PairStore(TokenStore(loaded[0], loaded[1]), TokenStore(loaded[2], loaded[3]))
+
+
+def _tokenize(
+    files: Sequence[Path], tokenizer_path: Path, max_pairs: int, max_tokens: int
+) -> tuple[NDArray[np.generic], ...]:
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer_path))
+    eos_id = tokenizer.eos_id()
+    sides: tuple[list[NDArray[np.uint16]], ...] = ([], [])
+    lengths: tuple[list[int], ...] = ([], [])
+    for path in files:
+        pairs = islice(_read_pairs(path), max_pairs // len(files))
+        while chunk := list(islice(pairs, _CHUNK)):
+            encoded = [tokenizer.encode([pair[side] for pair in chunk]) for side in (0, 1)]
+            for source, target in zip(*encoded, strict=True):
+                if source and target and max(len(source), len(target)) < max_tokens:
+                    for side, ids in enumerate((source, target)):
+                        sides[side].append(np.array([*ids, eos_id], dtype=np.uint16))
+                        lengths[side].append(len(ids) + 1)
+    starts = [np.concatenate(([0], np.cumsum(side))).astype(np.int64) for side in lengths]
+    return np.concatenate(sides[0]), starts[0], np.concatenate(sides[1]), starts[1]
+
+
+def _read_pairs(path: Path) -> Iterator[tuple[str, str]]:
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) != 2:  # noqa: PLR2004
+                raise ValueError(
+                    f"{path}:{number}: needs source TAB target, has {len(fields)} fields."
+                )
+            yield fields[0], fields[1]

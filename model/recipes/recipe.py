@@ -1,0 +1,155 @@
+"""From distillation data and a teacher to a checkpoint: what the recipes of all language pairs share."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_model
+
+from model.recipes.distiller import Distiller, DistillerConfig
+from model.recipes.pairs import load_pairs
+from model.recipes.progress import save_weights
+from model.recipes.stages import StageConfig
+from model.recipes.teacher import create_student, find_one, load_teacher
+from model.transformer import Transformer
+
+logger = logging.getLogger(__name__)
+
+STAGES = (
+    StageConfig(
+        name="cells",
+        loss="cells",
+        minutes=9.0,
+        learning_rates=(("self_attention", 2e-3),),
+    ),
+    StageConfig(
+        name="decoder",
+        loss="distribution",
+        minutes=35.0,
+        learning_rates=(("self_attention", 1e-3), ("decoder", 5e-4)),
+        final_rate=0.2,
+    ),
+    StageConfig(
+        name="all",
+        loss="distribution",
+        minutes=60.0,
+        learning_rates=(("self_attention", 3e-4), ("decoder", 3e-4), ("encoder", 1e-4)),
+    ),
+)
+"""Imitate the recurrent cells; match the teacher's distribution by the decoder, then by all but the embeddings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeConfig:
+    """Where a recipe finds its inputs and leaves its outputs."""
+
+    teacher: Path
+    """Folder of the Firefox model: `model.*.bin` and `vocab.*.spm`."""
+
+    data: Path = Path("../shared/data")
+    """Folder of the distillation data."""
+
+    data_pattern: str
+    """Its files: source TAB the teacher's target, in random order."""
+
+    run: Path
+    """Folder of token arrays, checkpoints, log and, in the end, `checkpoint/`."""
+
+    stages: tuple[StageConfig, ...] = STAGES
+    """What is trained, in order."""
+
+    max_pairs: int = 1_600_000
+    """Pairs that are taken, evenly from all files."""
+
+    max_tokens: int = 100
+    """Pairs with more tokens on a side are left out."""
+
+    num_threads: int = 0
+    """Threads of torch; 0 leaves its own choice."""
+
+
+def run_recipe(config: RecipeConfig) -> Path:
+    """Train, or go on training, until a checkpoint is ready.
+
+    Returns:
+        The folder of the checkpoint: `model.safetensors`, `config.json`, `tokenizer.spm`.
+    """
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+    files = sorted(config.data.glob(config.data_pattern))
+    if not files:
+        raise FileNotFoundError(
+            f"{config.data.resolve()} holds no {config.data_pattern}; name the folder of the "
+            "distillation data by --data."
+        )
+    tokenizer = find_one(config.teacher, "vocab.*.spm")
+    teacher = load_teacher(config.teacher)
+    torch.manual_seed(1)
+    student = create_student(teacher)
+    pairs = load_pairs(files, tokenizer, config.run / "tokens", config.max_pairs, config.max_tokens)
+    distiller_config = DistillerConfig(stages=config.stages, run=config.run)
+    distiller = Distiller(distiller_config, teacher, student, pairs)
+    distiller.train()
+    _keep_better_average(distiller)
+    checkpoint = config.run / "checkpoint"
+    save_weights(checkpoint, student)
+    shutil.copyfile(tokenizer, checkpoint / "tokenizer.spm")
+    return checkpoint
+
+
+def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) -> None:
+    """Run a recipe from the command line, `config` being the defaults."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--teacher", type=Path, default=config.teacher)
+    parser.add_argument("--data", type=Path, default=config.data)
+    parser.add_argument("--run", type=Path, default=config.run)
+    parser.add_argument("--threads", type=int, default=config.num_threads)
+    parser.add_argument("--time-scale", type=float, default=1.0, help="multiplies every stage")
+    chosen = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    stages = tuple(
+        replace(stage, minutes=stage.minutes * chosen.time_scale) for stage in config.stages
+    )
+    checkpoint = run_recipe(
+        replace(
+            config,
+            teacher=chosen.teacher,
+            data=chosen.data,
+            run=chosen.run,
+            stages=stages,
+            num_threads=chosen.threads,
+        )
+    )
+    logger.info("checkpoint: %s", checkpoint)
+
+
+def average_weights(folders: Sequence[Path], student: Transformer) -> None:
+    """Fill `student` with the mean of some checkpoints."""
+    sums: dict[str, torch.Tensor] = {}
+    for folder in folders:
+        load_model(student, str(folder / "model.safetensors"))
+        for name, parameter in student.named_parameters():
+            value = parameter.detach().double()
+            sums[name] = sums[name] + value if name in sums else value
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            parameter.copy_(sums[name] / len(folders))
+
+
+def _keep_better_average(distiller: Distiller) -> None:
+    """Average the last checkpoints where that is better on held-out pairs."""
+    kept = sorted((distiller.config.run / "kept").iterdir())
+    last = distiller.evaluate()
+    average_weights(kept, distiller.student)
+    averaged = distiller.evaluate()
+    logger.info("last: %s, average of %d: %s", last, len(kept), averaged)
+    if averaged["held_out_divergence"] >= last["held_out_divergence"]:
+        load_model(distiller.student, str(kept[-1] / "model.safetensors"))
