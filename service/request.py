@@ -7,6 +7,7 @@ Plain frozen values: stages share these types, never each other's objects. Text 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service.errors import DragomanError
@@ -97,6 +98,8 @@ class ValidRequest:
     return_scores: bool
     request_id: str
     deadline: float | None
+    item_errors: Mapping[int, DragomanError] = field(default_factory=dict)
+    """Faults of single texts, by their place in `contents`: these texts are not translated, their neighbours are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +161,11 @@ class Translation:
 
     translated_text: str
     alternatives: tuple[str, ...] = ()
+    """Other translations, best first. The k-th is made of the k-th best hypothesis of each segment."""
+    alternative_scores: tuple[float, ...] = ()
+    """One for each of `alternatives` when scores were asked for, else empty."""
     score: float | None = None
-    """Sum of the segment scores weighted by target length: a text's mean; None unless asked for."""
+    """Mean of the segment scores weighted by target length; None unless asked for, or when nothing was translated."""
     truncated: bool = False
     segments: tuple[Segment, ...] = ()
     error: DragomanError | None = None
