@@ -1,0 +1,130 @@
+"""Turn a checkpoint into a bundle: both ONNX graphs, weights, tokenizer and a manifest that names every file.
+
+The bundle is written whole or not at all, and read back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commands.errors import EXIT_USAGE, CommandError
+
+if TYPE_CHECKING:
+    from export.bundle import Score
+
+__all__ = ["add_arguments", "load_scores", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="directory that training wrote"
+    )
+    parser.add_argument(
+        "output",
+        type=Path,
+        metavar="BUNDLE",
+        help="directory to write; one that exists is replaced",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("int8", "float32"),
+        default="int8",
+        help="of the matrix products (default: %(default)s)",
+    )
+    parser.add_argument("--name", help="of the model (default: SOURCE-TARGET)")
+    parser.add_argument("--model-version", default="1", help="of the model (default: %(default)s)")
+    parser.add_argument("--source", required=True, metavar="CODE", help="language, BCP-47")
+    parser.add_argument("--target", required=True, metavar="CODE", help="language, BCP-47")
+    parser.add_argument(
+        "--license", required=True, metavar="SPDX", help="of the weights, such as MPL-2.0"
+    )
+    parser.add_argument("--beam-size", type=int, metavar="K", help="default of the bundle")
+    parser.add_argument(
+        "--length-penalty", type=float, metavar="ALPHA", help="default of the bundle"
+    )
+    parser.add_argument("--max-source-tokens", type=int, metavar="N", help="longer ones are split")
+    parser.add_argument("--max-target-tokens", type=int, metavar="N", help="longest translation")
+    parser.add_argument(
+        "--scores",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what `dragoman evaluate --json` printed (repeatable)",
+    )
+    parser.add_argument(
+        "--file",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file that belongs to the bundle: model card, licence (repeatable)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export and say what came out."""
+    from export.errors import ExportError
+    from export.exporter import DEFAULT_DECODING, DEFAULT_LIMITS, export_bundle
+    from model.errors import ModelError
+
+    scores = [score for path in arguments.scores for score in load_scores(path)]
+    for path in arguments.file:
+        if not path.is_file():
+            raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
+    try:
+        bundle = export_bundle(
+            arguments.checkpoint,
+            arguments.output,
+            precision=arguments.precision,
+            name=arguments.name or f"{arguments.source}-{arguments.target}",
+            version=arguments.model_version,
+            source_language=arguments.source,
+            target_language=arguments.target,
+            license=arguments.license,
+            limits=_override(DEFAULT_LIMITS, arguments, ("max_source_tokens", "max_target_tokens")),
+            decoding=_override(DEFAULT_DECODING, arguments, ("beam_size", "length_penalty")),
+            scores=scores,
+            extra_files=arguments.file,
+        )
+    except (ExportError, ModelError) as error:
+        raise CommandError(str(error)) from error
+    size = sum(entry.size_bytes for entry in bundle.manifest.files.values())
+    print(f"{bundle.directory}: {bundle.manifest.precision}, {size / 1e6:.1f} MB")
+    return 0
+
+
+def load_scores(path: Path) -> list[Score]:
+    """Read the output of `dragoman evaluate --json`."""
+    from export.bundle import Score
+
+    try:
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return [
+            Score(
+                test_set=content["test_set"],
+                metric=each["metric"],
+                value=round(each["value"], 2),
+                signature=each["signature"],
+            )
+            for each in content["scores"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(
+            f"{path} does not hold what `dragoman evaluate --json` prints: {error}.",
+            exit_code=EXIT_USAGE,
+        ) from error
+
+
+def _override(defaults: Any, arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
+    """Replace the fields that the user set."""
+    import dataclasses
+
+    given = {name: getattr(arguments, name) for name in names}
+    return dataclasses.replace(
+        defaults, **{name: value for name, value in given.items() if value is not None}
+    )
