@@ -1,0 +1,67 @@
+"""Who may import whom, seen from a fresh interpreter: what a server process really loads."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("commands", "export", "model", "service")
+TRAINING_ONLY = {"matplotlib", "onnx", "onnxscript", "sacrebleu", "torch", "transformers"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Run a statement in a new interpreter; give the top-level names of all modules that it loaded."""
+    code = f"{statement}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(shown.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["service.app", "service.__main__", "commands.serve", "commands.local"])
+def test_serving_loads_nothing_of_training(module: str) -> None:
+    loaded = loaded_by(f"import {module}")
+
+    assert not loaded & TRAINING_ONLY
+    assert "onnxruntime" in loaded  # otherwise this test looks at the wrong thing
+
+
+@pytest.mark.parametrize("module", ["model.tokenizer", "export.bundle", "export.signature"])
+def test_what_the_server_shares_with_training_is_light(module: str) -> None:
+    assert not loaded_by(f"import {module}") & (TRAINING_ONLY | {"grpc", "onnxruntime"})
+
+
+def test_translating_through_a_server_loads_no_engine() -> None:
+    loaded = loaded_by("import commands.translate, commands.client")
+
+    assert not loaded & (TRAINING_ONLY | {"onnxruntime", "numpy", "sentencepiece"})
+
+
+def test_the_command_line_itself_loads_almost_nothing() -> None:
+    assert not loaded_by("import dragoman") & (TRAINING_ONLY | {"grpc", "numpy", "rich"})
+
+
+def module_files() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", module_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_public_names_are_listed_sorted_and_exist(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    assignments = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    if "__all__" not in assignments:
+        return
+    names = ast.literal_eval(assignments["__all__"])
+
+    assert names == sorted(names)
+    assert len(names) == len(set(names))
+    assert not {name for name in names if name.startswith("_")}
