@@ -63,7 +63,7 @@ def test_empty_and_blank_texts_come_back_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["  Hello\n\n  World \r\n", "a.  b!\t\tc?\n\n\n- d\u2028e\x00f", "\ufeff Hi.\u3000Ho.\u00a0"],
+    ["  Hello\n\n  World \r\n", "It rains.  Go!\t\tc?\n\n\n- d\u2028e\x00f", "\ufeff Hi.\u3000Ho.\u00a0"],
 )
 def test_whitespace_and_lines_survive_byte_for_byte(text: str) -> None:
     assert _texts(text) == [text.upper()]
@@ -79,10 +79,10 @@ def test_a_sentence_of_two_thousand_words_is_translated_whole() -> None:
 
 def test_sequences_carry_ids_options_and_their_own_limit() -> None:
     core = FakeCore()
-    request = make_valid_request("a b c. d.", "e", deadline=5.0, request_id="r")
+    request = make_valid_request("We see it. Go on.", "e", deadline=5.0, request_id="r")
     _translate(request, core, limits=Limits(max_source_tokens=64, max_target_tokens=128))
     lengths = [(len(sequence.source_ids), sequence.max_length) for sequence in core.taken]
-    assert lengths == [(4, 18), (2, 14), (2, 14)]
+    assert lengths == [(4, 18), (3, 16), (2, 14)]
     assert len({sequence.sequence_id for sequence in core.taken}) == 3
     assert {(s.request_id, s.deadline) for s in core.taken} == {("r", 5.0)}
     assert {s.options for s in core.taken} == {request.options}
@@ -109,7 +109,7 @@ def test_a_text_that_failed_does_not_fail_its_neighbours() -> None:
     core = FakeCore()
     poison = EngineStepError("One step failed.")
     core.fail = lambda sequence: poison if len(sequence.source_ids) == 4 else None
-    answers = _translate(make_valid_request("one", "ok ok. one two three.", "two"), core)
+    answers = _translate(make_valid_request("one", "Go on. One two three.", "two"), core)
     assert [answer.translated_text for answer in answers] == ["ONE", "", "TWO"]
     assert [answer.error for answer in answers] == [None, poison, None]
 
