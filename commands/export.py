@@ -6,6 +6,7 @@ The bundle is written whole or not at all, and read back.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from commands.errors import EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
     from export.bundle import Score
+    from export.exporter import ModelFacts
 
 __all__ = ["add_arguments", "load_scores", "run"]
 
@@ -69,29 +71,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what came out."""
     from export.errors import ExportError
-    from export.exporter import DEFAULT_DECODING, DEFAULT_LIMITS, export_bundle
-    from model.errors import ModelError
+    from export.exporter import export_bundle
 
-    scores = [score for path in arguments.scores for score in load_scores(path)]
     for path in arguments.file:
         if not path.is_file():
             raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
+    facts = _read_facts(arguments)
     try:
         bundle = export_bundle(
-            arguments.checkpoint,
-            arguments.output,
-            precision=arguments.precision,
-            name=arguments.name or f"{arguments.source}-{arguments.target}",
-            version=arguments.model_version,
-            source_language=arguments.source,
-            target_language=arguments.target,
-            license=arguments.license,
-            limits=_override(DEFAULT_LIMITS, arguments, ("max_source_tokens", "max_target_tokens")),
-            decoding=_override(DEFAULT_DECODING, arguments, ("beam_size", "length_penalty")),
-            scores=scores,
-            extra_files=arguments.file,
+            arguments.checkpoint, arguments.output, arguments.precision, facts, arguments.file
         )
-    except (ExportError, ModelError) as error:
+    except ExportError as error:
         raise CommandError(str(error)) from error
     size = sum(entry.size_bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.directory}: {bundle.manifest.precision}, {size / 1e6:.1f} MB")
@@ -120,11 +110,29 @@ def load_scores(path: Path) -> list[Score]:
         ) from error
 
 
-def _override(defaults: Any, arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
-    """Replace the fields that the user set."""
-    import dataclasses
+def _read_facts(arguments: argparse.Namespace) -> ModelFacts:
+    """Take what the user set; the rest stays as the exporter has it."""
+    from export.exporter import ModelFacts
 
-    given = {name: getattr(arguments, name) for name in names}
-    return dataclasses.replace(
-        defaults, **{name: value for name, value in given.items() if value is not None}
+    facts = ModelFacts(
+        name=arguments.name or f"{arguments.source}-{arguments.target}",
+        version=arguments.model_version,
+        source_language=arguments.source,
+        target_language=arguments.target,
+        license=arguments.license,
+        scores=tuple(score for path in arguments.scores for score in load_scores(path)),
     )
+    return dataclasses.replace(
+        facts,
+        limits=dataclasses.replace(
+            facts.limits, **_given(arguments, "max_source_tokens", "max_target_tokens")
+        ),
+        decoding=dataclasses.replace(
+            facts.decoding, **_given(arguments, "beam_size", "length_penalty")
+        ),
+    )
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
