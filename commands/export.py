@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
         if not path.is_file():
             raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
     facts = _read_facts(arguments)
+    logging.getLogger("torch.onnx").setLevel(
+        logging.ERROR
+    )  # it warns of packages that nobody needs here
     try:
         bundle = export_bundle(
             arguments.checkpoint, arguments.output, arguments.precision, facts, arguments.file
