@@ -34,8 +34,8 @@ def evaluate(
     """Translate a test set and score it.
 
     Args:
-        translate: Gives one translation for each text, in order: a torch model (`model.generate.create_translate`), a served
-            engine, a file that was translated before.
+        translate: Gives one translation for each text, in order: a torch model (`model.generate.create_translate`), a
+            served engine, a file that was translated before.
         sources: Texts to translate.
         references: Their human translations, line by line.
 

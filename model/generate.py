@@ -215,7 +215,7 @@ def _best(finished: list[Hypothesis]) -> list[Hypothesis]:
 
 def _log_probs(logits: Tensor, length: int, eos_id: int, options: SearchOptions) -> Tensor:
     """Give log-probabilities on the CPU in double precision, forbidden tokens at minus infinity, not renormalized."""
-    log_probs = torch.log_softmax(logits.float(), dim=-1).cpu().double()
+    log_probs = torch.log_softmax(logits.double(), dim=-1).cpu()
     log_probs[:, list(options.suppressed_ids)] = _NEVER
     if length < options.min_target_tokens:
         log_probs[:, eos_id] = _NEVER
@@ -342,7 +342,7 @@ def score(model: Transformer, source_ids: Sequence[int], target_ids: Sequence[in
     source, mask = _pad([source_ids], model.config.pad_id, device)
     target = torch.tensor([list(target_ids)], device=device)
     logits = model(source, mask, model.shift_right(target))  # (1, T, V)
-    log_probs = torch.log_softmax(logits.float(), dim=-1).double()
+    log_probs = torch.log_softmax(logits.double(), dim=-1)
     picked = log_probs.gather(2, target.unsqueeze(-1))[0, :, 0]  # (T,)
     return [float(value) for value in picked]
 

@@ -24,10 +24,10 @@ class InverseSquareRootSchedule:
     """Steps of linear growth."""
 
     cooldown_start: int | None = None
-    """Step from which the rate also falls linearly to zero at `cooldown_end`; None: it never does."""
+    """Step after which the rate also falls linearly, to zero behind `cooldown_end`; None: it never does."""
 
     cooldown_end: int = 0
-    """Step at which the rate is zero, when there is a cool-down."""
+    """Last step of the cool-down, when there is one."""
 
     def __call__(self, step: int) -> float:
         """Give the rate of an update.
@@ -38,8 +38,8 @@ class InverseSquareRootSchedule:
         decay = math.sqrt(self.warmup_steps / step)
         rate = self.peak * min(step / self.warmup_steps, decay)
         if self.cooldown_start is not None and step > self.cooldown_start:
-            left = max(self.cooldown_end - step, 0)
-            rate *= left / max(self.cooldown_end - self.cooldown_start, 1)
+            left = max(self.cooldown_end + 1 - step, 0)
+            rate *= left / (self.cooldown_end + 1 - self.cooldown_start)
         return rate
 
 

@@ -1,0 +1,138 @@
+"""Training from a configuration file (Vaswani et al. 2017, section 5): prepares the parts of a run and starts the loop.
+
+A run is one folder: the vocabulary, `log.jsonl`, and `checkpoints/` with `last`, `best` and perhaps `averaged`. Running
+the same configuration again goes on from `last`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model.checkpoint import WEIGHTS_FILE, load_config, load_weights, read_tensors
+from model.checkpoint_store import CheckpointStore
+from model.config import TransformerConfig
+from model.data import Corpus, tokenize_corpus
+from model.errors import DataError
+from model.parallel_text import ParallelFile, read_pairs
+from model.tokenizer import Tokenizer, train_tokenizer
+from model.train_config import TrainConfig
+from model.train_config_file import load_train_config
+from model.trainer import Trainer
+from model.training_log import TrainingLog
+from model.transformer import Transformer
+
+
+def run(config_path: Path) -> None:
+    """Train as a TOML file says, or go on where an earlier run of the same file stopped.
+
+    Raises:
+        ModelError: Configuration, data or checkpoint cannot be used, or the loss is no longer a number.
+    """
+    config = load_train_config(config_path)
+    config.output.mkdir(parents=True, exist_ok=True)
+    store = CheckpointStore(config.output / "checkpoints", keep=config.training.keep_checkpoints)
+    tokenizer = prepare_tokenizer(config, store.last)
+    torch.manual_seed(config.seed)
+    model = create_model(config, tokenizer)
+    train, valid = load_corpora(config, tokenizer)
+    with TrainingLog(config.output / "log.jsonl", max_steps=config.training.max_steps) as log:
+        log.write(
+            "start",
+            config=str(config.path),
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            vocabulary=tokenizer.vocab_size,
+            train_pairs=len(train),
+            valid_pairs=len(valid) if valid else 0,
+            skipped_pairs=train.num_skipped + (valid.num_skipped if valid else 0),
+            torch=torch.__version__,
+        )
+        trainer = Trainer(
+            model=model,
+            tokenizer=tokenizer,
+            train=train,
+            valid=valid,
+            config=config.training,
+            seed=config.seed,
+            store=store,
+            log=log,
+        )
+        trainer.resume()
+        trainer.train()
+
+
+def prepare_tokenizer(config: TrainConfig, checkpoint: Path | None = None) -> Tokenizer:
+    """Load the vocabulary of a run (a checkpoint's wins), or train it and keep it in the run's folder."""
+    origin = checkpoint or config.model.start_from
+    if origin is not None:
+        return Tokenizer.load_directory(origin)
+    section = config.tokenizer
+    if section.path is not None:
+        return Tokenizer.load(section.path, section.target_path)
+
+    def learn(sides: Callable[[tuple[str, str]], tuple[str, ...]]) -> bytes:
+        pairs = islice(read_pairs(config.data.train), section.max_sentences)
+        return train_tokenizer(
+            (text for pair in pairs for text in sides(pair)),
+            vocab_size=section.vocab_size,
+            kind=section.kind,
+            normalization=section.normalization,
+            byte_fallback=section.byte_fallback,
+            split_digits=section.split_digits,
+        )
+
+    if section.joint:
+        tokenizer = Tokenizer(learn(lambda pair: pair))
+    else:
+        tokenizer = Tokenizer(learn(lambda pair: pair[:1]), learn(lambda pair: pair[1:]))
+    tokenizer.save(config.output)
+    return tokenizer
+
+
+def create_model(config: TrainConfig, tokenizer: Tokenizer) -> Transformer:
+    """Create the model with fresh weights, or with those of the checkpoint to start from."""
+    start = config.model.start_from
+    if start is not None:
+        model = Transformer(dataclasses.replace(load_config(start), **config.model.fields))
+        load_weights(model, read_tensors(start / WEIGHTS_FILE), start / WEIGHTS_FILE)
+        return model
+    bos_id = tokenizer.bos_id
+    fields: dict[str, Any] = {
+        **config.model.fields,
+        "source_vocab_size": tokenizer.source_vocab_size,
+        "target_vocab_size": tokenizer.target_vocab_size,
+        "pad_id": tokenizer.pad_id,
+        "eos_id": tokenizer.eos_id,
+        "bos_id": tokenizer.pad_id if bos_id is None else bos_id,
+    }
+    if bos_id is None:
+        fields["start_from_zero_embedding"] = True
+    if not tokenizer.is_joint:
+        fields.setdefault("tie_embeddings", "decoder")
+    return Transformer(TransformerConfig.from_dict(fields))
+
+
+def load_corpora(config: TrainConfig, tokenizer: Tokenizer) -> tuple[Corpus, Corpus | None]:
+    """Read and tokenize the training data and, if there is one, the held-out set."""
+
+    def load(files: tuple[ParallelFile, ...], name: str) -> Corpus:
+        corpus = tokenize_corpus(
+            read_pairs(files),
+            tokenizer,
+            max_source_tokens=config.data.max_source_tokens,
+            max_target_tokens=config.data.max_target_tokens,
+        )
+        if not len(corpus):
+            raise DataError(
+                f"{config.path}: [data] `{name}` leaves no sentence pair "
+                f"({corpus.num_skipped} are longer than the limits)."
+            )
+        return corpus
+
+    valid = load(config.data.valid, "valid") if config.data.valid else None
+    return load(config.data.train, "train"), valid
