@@ -116,7 +116,8 @@ class MultiHeadAttention(nn.Module):
         return output
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, self.head_size)).transpose(1, 2)  # (R, H, T, Dh)
+        split = x.reshape(x.shape[0], x.shape[1], self.num_heads, self.head_size)
+        return split.transpose(1, 2)  # (R, H, T, Dh)
 
 
 def _fused_backward_is_slow(query: Tensor) -> bool:

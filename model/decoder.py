@@ -43,8 +43,8 @@ class LayerCache:
 class DecoderCache:
     """Everything that a decoder step needs of the past: a value, never changed in place.
 
-    Rows are hypotheses, all of the same age. `gather` follows a beam: with rows [a, b] and moves [1, 1] both rows of the
-    new cache are b, and the old cache still holds [a, b].
+    Rows are hypotheses, all of the same age. `gather` follows a beam: with rows [a, b] and moves [1, 1] both rows of
+    the new cache are b, and the old cache still holds [a, b].
     """
 
     layers: tuple[LayerCache, ...]

@@ -9,8 +9,8 @@ from torch import Tensor
 def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
     """Mark real tokens.
 
-    Only fit where `pad_id` is no real token's id; a Marian vocabulary has no padding piece, and there the lengths decide
-    (`length_mask`).
+    Only fit where `pad_id` is no real token's id; a Marian vocabulary has no padding piece, and there the lengths
+    decide (`length_mask`).
 
     Args:
         token_ids: Padded sequences. Shape (B, S).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from model.checkpoint import save_model
 from model.recipes.losses import cell_imitation_loss, choose_words, distribution_loss
 from model.recipes.pairs import PairBatch, PairStore
 from model.recipes.progress import (
@@ -20,13 +22,14 @@ from model.recipes.progress import (
     load_optimizer,
     load_progress,
     save_progress,
-    save_weights,
 )
 from model.recipes.stages import StageConfig
 from model.recipes.teacher import Teacher
 from model.transformer import Transformer
 
 logger = logging.getLogger(__name__)
+
+_CHUNK_ROWS = 64  # rows of the whole vocabulary's logits that stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ class Distiller:
         while self.progress.stage < len(self.config.stages):
             stage = self.config.stages[self.progress.stage]
             self._train_stage(stage)
-            save_weights(self.config.run / f"stage-{stage.name}", self.student)
+            save_model(self.config.run / f"stage-{stage.name}", self.student)
             position = self.progress
             self.progress = Progress(
                 stage=position.stage + 1, epoch=position.epoch, batch=position.batch
@@ -123,21 +126,26 @@ class Distiller:
         wanted = self.teacher.decode(inputs, memory, batch.source_mask)[0][batch.target_mask]
         memory = self.student.encode(batch.source_ids, batch.source_mask)
         hidden = self.student.decode(inputs, memory, batch.source_mask)[batch.target_mask]
-        teacher = self.teacher.body.project(wanted).float().log_softmax(-1)  # (N, V)
-        student = self.student.project(hidden).float().log_softmax(-1)
         targets = batch.target_ids[batch.target_mask]
-        loss = -student.gather(1, targets.unsqueeze(1)).sum()
-        divergence = (teacher.exp() * (teacher - student)).sum()
-        same = (teacher.argmax(-1) == student.argmax(-1)).sum()
-        return torch.stack([loss, divergence, same, torch.tensor(len(targets))]).double()
+        sums = torch.zeros(4, dtype=torch.float64)
+        chunks = (tensor.split(_CHUNK_ROWS) for tensor in (wanted, hidden, targets))
+        for real, given, words in zip(*chunks, strict=True):
+            teacher = self.teacher.body.project(real).float().log_softmax(-1)  # (n, V)
+            student = self.student.project(given).float().log_softmax(-1)
+            loss = -student.gather(1, words.unsqueeze(1)).sum()
+            same = (teacher.argmax(-1) == student.argmax(-1)).sum()
+            divergence = (teacher.exp() * teacher.sub_(student)).sum()
+            sums += torch.stack([loss, divergence, same, torch.tensor(len(words))]).double()
+        return sums
 
     def _train_stage(self, stage: StageConfig) -> None:
         optimizer = torch.optim.Adam(
             stage.parameter_groups(self.student), betas=(0.9, 0.98), eps=1e-9
         )
-        if self.resumed and self.progress.step > 0:
-            load_optimizer(self.config.run, optimizer)
         progress, limit = self.progress, stage.minutes * 60.0
+        if self.resumed and progress.step > 0 and progress.seconds < limit:
+            load_optimizer(self.config.run, self.student, optimizer)
+        self.resumed = False
         self._log(stage, {"event": "start", **self.evaluate()})
         since_checkpoint, since_log, tokens, losses = 0.0, 0.0, 0, []
         while progress.seconds < limit:
@@ -174,29 +182,21 @@ class Distiller:
             group["lr"] = group["peak"] * factor
         self.student.train()
         with self._autocast():
-            if stage.loss == "cells":
-                loss = cell_imitation_loss(self.teacher, self.student, batch)
-            else:
-                words = choose_words(
-                    batch,
-                    self.frequent,
-                    self.student.config.target_vocab_size,
-                    self.config.random_words,
-                    self.generator,
-                )
-                loss = distribution_loss(
-                    self.teacher,
-                    self.student,
-                    batch,
-                    words,
-                    share_encoder=not (stage.trains("encoder") or stage.trains("embedding")),
-                )
+            loss = self._loss(stage, batch)
         optimizer.zero_grad(set_to_none=True)
-        loss.sum().backward()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
         trained = [p for group in optimizer.param_groups for p in group["params"]]
         nn.utils.clip_grad_norm_(trained, 1.0, error_if_nonfinite=True)
         optimizer.step()
         return loss.detach()
+
+    def _loss(self, stage: StageConfig, batch: PairBatch) -> Tensor:
+        if stage.loss == "cells":
+            return cell_imitation_loss(self.teacher, self.student, batch)
+        vocab_size, num_random = self.student.config.target_vocab_size, self.config.random_words
+        words = choose_words(batch, self.frequent, vocab_size, num_random, self.generator)
+        share_encoder = not stage.trains("encoder")
+        return distribution_loss(self.teacher, self.student, batch, words, share_encoder)
 
     def _next_batch(self, stage: StageConfig) -> PairBatch:
         progress = self.progress
@@ -214,11 +214,9 @@ class Distiller:
         save_progress(self.config.run, self.student, optimizer, self.progress)
         if self.progress.stage == len(self.config.stages) - 1:
             kept = self.config.run / "kept"
-            save_weights(kept / f"step-{self.progress.step:07d}", self.student)
-            for old in sorted(kept.iterdir())[: -self.config.kept_checkpoints]:
-                for file in old.iterdir():
-                    file.unlink()
-                old.rmdir()
+            save_model(kept / f"step-{self.progress.step:07d}", self.student)
+            for old in sorted(kept.glob("step-*"))[: -self.config.kept_checkpoints]:
+                shutil.rmtree(old)
         self._log(stage, {"event": "checkpoint", **self.evaluate()})
 
     def _most_frequent(self, count: int) -> Tensor:

@@ -5,7 +5,7 @@ Neither needs the softmax over the whole vocabulary, which is most of the cost o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,6 @@ from model.masks import causal_mask
 from model.recipes.pairs import PairBatch
 from model.recipes.teacher import Teacher
 from model.transformer import Transformer
-
 
 _CHUNK_ROWS = 128
 
@@ -77,7 +76,7 @@ def distribution_loss(
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
     weight, bias = projection.weight[words].to(dtype), projection.bias[words].to(dtype)
     real, given = wanted[batch.target_mask].to(dtype), hidden[batch.target_mask].to(dtype)
-    divergence: Tensor = _Divergence.apply(given, real, weight, bias)
+    divergence: Tensor = _Divergence.apply(given, real, weight, bias)  # type: ignore[no-untyped-call]
     return divergence / given.shape[0]
 
 
@@ -86,8 +85,8 @@ def choose_words(
 ) -> Tensor:
     """Choose the words that a batch is compared over.
 
-    Those of its own targets and sources (names are copied), the most frequent ones, and random ones, so that every word is
-    looked at now and then.
+    Those of its own targets and sources (names are copied), the most frequent ones, and random ones, so that every word
+    is looked at now and then.
 
     Returns:
         Word ids without repetition. Shape (V',).
@@ -102,9 +101,9 @@ def choose_words(
 class _Divergence(torch.autograd.Function):
     """Sum over positions of KL(teacher || student) through one frozen projection.
 
-    Loss and gradient come from the same pass over a few rows at a time, which stay in the processor's cache: with logits p
-    (teacher) and q (student), the gradient on q is softmax(q) - softmax(p). Written out over whole batches, the softmax
-    alone takes longer than the decoder.
+    Loss and gradient come from the same pass over a few rows at a time, which stay in the processor's cache: with
+    logits p (teacher) and q (student), the gradient on q is softmax(q) - softmax(p). Written out over whole batches,
+    the softmax alone takes longer than the decoder.
     """
 
     @staticmethod
@@ -140,7 +139,7 @@ class _Divergence(torch.autograd.Function):
         return gradient * grad_outputs[0], None, None, None
 
 
-def _self_attention(layer: DecoderLayer, mask: Tensor):  # type: ignore[no-untyped-def]
+def _self_attention(layer: DecoderLayer, mask: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda y: layer.self_attention(y, y, y, mask)
 
 

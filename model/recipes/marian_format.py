@@ -34,8 +34,8 @@ class _Entry:
 def load_marian_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
     """Read every float32 and int8 tensor as float32, matrices as (inputs, outputs).
 
-    An int8 matrix of shape (r, c) is r*c bytes and one float32 multiplier: value = byte / multiplier. All of them but the
-    embedding are stored transposed. The multipliers of activations are left out: they only matter to an int8 engine.
+    An int8 matrix of shape (r, c) is r*c bytes and one float32 multiplier: value = byte / multiplier. All of them but
+    the embedding are stored transposed. The multipliers of activations are left out: only an int8 engine needs them.
 
     Args:
         path: A `model.*.bin`.

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import logging
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_model
 
+from model.checkpoint import average_checkpoints, save_model
 from model.recipes.distiller import Distiller, DistillerConfig
 from model.recipes.pairs import load_pairs
-from model.recipes.progress import save_weights
 from model.recipes.stages import StageConfig
 from model.recipes.teacher import create_student, find_one, load_teacher
-from model.transformer import Transformer
+from model.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +98,7 @@ def run_recipe(config: RecipeConfig) -> Path:
     distiller.train()
     _keep_better_average(distiller)
     checkpoint = config.run / "checkpoint"
-    save_weights(checkpoint, student)
-    shutil.copyfile(tokenizer, checkpoint / "tokenizer.spm")
+    save_model(checkpoint, student, Tokenizer.load(tokenizer))
     return checkpoint
 
 
@@ -131,25 +129,13 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
     logger.info("checkpoint: %s", checkpoint)
 
 
-def average_weights(folders: Sequence[Path], student: Transformer) -> None:
-    """Fill `student` with the mean of some checkpoints."""
-    sums: dict[str, torch.Tensor] = {}
-    for folder in folders:
-        load_model(student, str(folder / "model.safetensors"))
-        for name, parameter in student.named_parameters():
-            value = parameter.detach().double()
-            sums[name] = sums[name] + value if name in sums else value
-    with torch.no_grad():
-        for name, parameter in student.named_parameters():
-            parameter.copy_(sums[name] / len(folders))
-
-
 def _keep_better_average(distiller: Distiller) -> None:
     """Average the last checkpoints where that is better on held-out pairs."""
-    kept = sorted((distiller.config.run / "kept").iterdir())
+    kept = sorted((distiller.config.run / "kept").glob("step-*"))
     last = distiller.evaluate()
-    average_weights(kept, distiller.student)
+    final = copy.deepcopy(distiller.student.state_dict())
+    distiller.student.load_state_dict(average_checkpoints(kept).state_dict())
     averaged = distiller.evaluate()
     logger.info("last: %s, average of %d: %s", last, len(kept), averaged)
     if averaged["held_out_divergence"] >= last["held_out_divergence"]:
-        load_model(distiller.student, str(kept[-1] / "model.safetensors"))
+        distiller.student.load_state_dict(final)

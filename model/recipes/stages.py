@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import nn
-
 from model.transformer import Transformer
 
-Part = Literal["self_attention", "decoder", "encoder", "embedding"]
+Part = Literal["self_attention", "decoder", "encoder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +58,9 @@ class StageConfig:
         return any(part == trained for trained, _ in self.learning_rates)
 
 
-def _part_of(name: str) -> Part:
+def _part_of(name: str) -> Part | None:
     if name.startswith("encoder."):
         return "encoder"
     if name.startswith("decoder."):
         return "self_attention" if ".self_attention." in name else "decoder"
-    return "embedding"
-
-
-def count_trained(student: nn.Module) -> int:
-    """Count the numbers that are trained now."""
-    return sum(p.numel() for p in student.parameters() if p.requires_grad)
+    return None  # embeddings and output projection are the teacher's and stay so

@@ -1,8 +1,8 @@
 """The teacher: a Firefox Translations "tiny" model, whose decoder has a recurrent cell where ours has self-attention.
 
-Encoder, cross-attention, feed-forward and norms are those of a Post-LN Transformer, so the teacher is built from the same
-classes as the student. Only the cell (SSRU: Kim et al. 2019, "From Research to Production and Back") is its own. It
-exists for training: nothing that is served contains it.
+Encoder, cross-attention, feed-forward and norms are those of a Post-LN Transformer, so the teacher is built from the
+same classes as the student. Only the cell (SSRU: Kim et al. 2019, "From Research to Production and Back") is its own.
+It exists for training: nothing that is served contains it.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def load_teacher(folder: Path) -> Teacher:
 def create_student(teacher: Teacher) -> Transformer:
     """Start a Transformer from the teacher: all is copied but decoder self-attention.
 
-    The value projection of that starts as the cell's candidate projection, the output projection as half the identity (the
-    best linear stand-in for the cell's ReLU on a symmetric input); queries and keys are fresh.
+    The value projection of that starts as the cell's candidate projection, the output projection as half the identity
+    (the best linear stand-in for the cell's ReLU on a symmetric input); queries and keys are fresh.
     """
     student = Transformer(teacher.config)
     student.load_state_dict(teacher.body.state_dict())
