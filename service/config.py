@@ -176,6 +176,15 @@ class SchedulerConfig:
     max_batch_tokens: int = 16_384
     """Padded source tokens in one step: rows x the longest source."""
 
+    max_cache_bytes: int = 256 * _MEBIBYTE
+    """Memory for caches that running sentences may reserve, each up to its own longest possible target."""
+
+    max_encode_tokens: int = 1024
+    """Padded source tokens of one run of the encoder. A step encodes no more while others are decoding."""
+
+    length_window: int = 64
+    """How many waiting sentences are looked at to find some of similar length."""
+
     max_queue_sequences: int = 20_000
     """Sentences that may wait; more are refused with RESOURCE_EXHAUSTED."""
 
@@ -184,8 +193,16 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         require_between(
-            self, 1, 1_000_000_000, "max_batch_rows", "max_batch_tokens", "max_queue_sequences"
+            self,
+            1,
+            1_000_000_000,
+            "max_batch_rows",
+            "max_batch_tokens",
+            "max_encode_tokens",
+            "length_window",
+            "max_queue_sequences",
         )
+        require_between(self, 1, 2**62, "max_cache_bytes")
         require_between(self, 0, 1, "max_queue_delay_seconds")
 
 

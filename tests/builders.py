@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from export.bundle import Architecture, DecodingDefaults, Limits, Manifest, Score, SpecialTokens
-from service.request import DecodingOptions, TranslationOptions, TranslationRequest, ValidRequest
+from service.request import (
+    DecodingOptions,
+    Sequence,
+    TranslationOptions,
+    TranslationRequest,
+    ValidRequest,
+)
+
+_sequence_ids = itertools.count(1)
 
 
 def make_manifest(**changes: Any) -> Manifest:
@@ -66,3 +75,23 @@ def make_valid_request(*contents: str, **changes: Any) -> ValidRequest:
         "deadline": None,
     }
     return ValidRequest(**{**fields, **changes})
+
+
+def make_sequence(
+    source_ids: tuple[int, ...] = (5, 6, 7, 0),
+    *,
+    request_id: str = "request",
+    max_length: int | None = None,
+    deadline: float | None = None,
+    sequence_id: int | None = None,
+    **options: Any,
+) -> Sequence:
+    """A sentence on its way; decoding options may be given by their names."""
+    return Sequence(
+        sequence_id=next(_sequence_ids) if sequence_id is None else sequence_id,
+        request_id=request_id,
+        source_ids=source_ids,
+        options=DecodingOptions(**options),
+        max_length=2 * len(source_ids) + 10 if max_length is None else max_length,
+        deadline=deadline,
+    )

@@ -1,0 +1,347 @@
+"""Stages 4 to 8 of 10, as the translator sees them: one loaded model, its workers, and its door.
+
+Sentences go in at the door, on the event loop; results come back through one call a step. The door alone refuses:
+whatever it lets in is answered exactly once. All bookkeeping here happens on the event loop, so it needs no lock; only
+the gauges, which workers report themselves, have one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from service.config import SchedulerConfig
+from service.driver import Driver
+from service.engine.base import Engine
+from service.errors import (
+    DeadlineError,
+    DragomanError,
+    DrainingError,
+    EngineDeadError,
+    InvalidRequestError,
+    OverloadedError,
+)
+from service.request import Outcome, Sequence, SequenceResult
+from service.scheduler.budget import BatchBudget
+from service.scheduler.load import WorkerLoad, work_of
+from service.stats import Gauges, Observer
+from service.worker import Abort, Add, Stop, Worker, WorkerGauges, WorkerReport
+
+__all__ = ["EngineCore"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """One call of `stream`."""
+
+    results: asyncio.Queue[SequenceResult] = field(default_factory=asyncio.Queue)
+    unanswered: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    """A sentence that was let in and has not left."""
+
+    sequence: Sequence
+    ticket: _Ticket
+    worker: int
+    is_waiting: bool = True
+
+
+class _GaugeBoard:
+    """Adds up what the workers hold, and tells the observer in the order in which it changed."""
+
+    def __init__(self, model: str, num_workers: int, observer: Observer) -> None:
+        self._model = model
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._workers = [WorkerGauges() for _ in range(num_workers)]
+        self._queue_depth = 0
+
+    def set_worker(self, index: int, gauges: WorkerGauges) -> None:
+        """A worker ended a step."""
+        with self._lock:
+            self._workers[index] = gauges
+            self._tell()
+
+    def set_queue_depth(self, depth: int) -> None:
+        """The queue changed."""
+        with self._lock:
+            self._queue_depth = depth
+            self._tell()
+
+    def _tell(self) -> None:
+        workers = self._workers
+        self._observer.on_gauges(
+            Gauges(
+                model=self._model,
+                queue_depth=self._queue_depth,
+                running_sequences=sum(gauges.running_sequences for gauges in workers),
+                running_rows=sum(gauges.running_rows for gauges in workers),
+                kv_cache_bytes=sum(gauges.live_bytes for gauges in workers),
+                kv_reserved_bytes=sum(gauges.reserved_bytes for gauges in workers),
+            )
+        )
+
+
+class EngineCore:
+    """One loaded model. Serves one event loop at a time.
+
+    Args:
+        name: Name of the model.
+        engine: What runs its graphs.
+        config: Limits of each worker's batch, and of the queue before all of them.
+        num_workers: Threads.
+        observer: Told of steps, sentences and gauges.
+        clock: Monotonic seconds; deadlines of sentences are on it.
+        on_death: Called once, on the event loop, when a worker died: the process must end.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a core, each named
+        self,
+        *,
+        name: str,
+        engine: Engine,
+        config: SchedulerConfig,
+        num_workers: int,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+        on_death: Callable[[EngineDeadError], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._clock = clock
+        self._on_death = on_death
+        self._budget = BatchBudget(config, engine.cache_bytes)
+        self._gauges = _GaugeBoard(name, num_workers, observer)
+        self._loads = [WorkerLoad() for _ in range(num_workers)]
+        self._outstanding: dict[int, _Outstanding] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+        self._death: EngineDeadError | None = None
+        self._workers = [
+            Worker(
+                index=index,
+                driver=Driver(model=name, engine=engine, config=config, clock=clock),
+                observer=observer,
+                listener=self,
+            )
+            for index in range(num_workers)
+        ]
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all workers are well. True before `start` and after `stop`."""
+        return self._death is None
+
+    @property
+    def num_waiting(self) -> int:
+        """Sentences that wait for their turn."""
+        return sum(load.num_waiting for load in self._loads)
+
+    @property
+    def num_outstanding(self) -> int:
+        """Sentences that were let in and have not left."""
+        return len(self._outstanding)
+
+    def start(self) -> None:
+        """Start the worker threads."""
+        for worker in self._workers:
+            worker.start()
+
+    async def stream(self, sequences: list[Sequence]) -> AsyncGenerator[SequenceResult]:
+        """Translate sentences; each gets exactly one result, in the order in which they finish.
+
+        Closing the generator, or cancelling who waits for it, aborts what is left: its rows are freed before the next
+        step. A sentence that fails or expires gives a result that says so.
+
+        Raises:
+            OverloadedError: The queue is full. Nothing was taken.
+            DeadlineError: The deadline has passed, or passes before all could be done. Nothing was taken.
+            DrainingError: The server is shutting down. Nothing was taken.
+            EngineDeadError: A worker died. Nothing was taken.
+            InvalidRequestError: A sentence needs more rows or memory than the server has. Nothing was taken.
+        """
+        if not sequences:
+            return
+        self._check_door(sequences)
+        ticket = self._let_in(sequences)
+        try:
+            while ticket.unanswered:
+                result = await ticket.results.get()
+                ticket.unanswered.discard(result.sequence_id)
+                yield result
+        finally:
+            self._abort(ticket)
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Take nothing more and wait for what runs. Returns whether all of it ended in time."""
+        self._draining = True
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End the workers after the step they are in. Sentences that are left get a result that says so."""
+        self._draining = True
+        for worker in self._workers:
+            worker.inbox.put(Stop())
+        for worker in self._workers:
+            if worker.ident is not None:
+                worker.join()
+
+    def _check_door(self, sequences: list[Sequence]) -> None:
+        """Raise when the sentences must not come in."""
+        if self._death is not None:
+            raise self._death
+        if self._draining:
+            raise DrainingError("The server is shutting down.")
+        limit = self._config.max_queue_sequences
+        if len(sequences) > limit:
+            raise InvalidRequestError(
+                f"A request must have at most {limit} sentences, but has {len(sequences)}."
+            )
+        for sequence in sequences:
+            if not self._budget.fits_alone(sequence):
+                raise InvalidRequestError(
+                    f"A sentence of {len(sequence.source_ids)} tokens with `beam_size` "
+                    f"{sequence.options.beam_size} needs more room than this server has."
+                )
+        if self.num_waiting + len(sequences) > limit:
+            waits = [load.seconds_until_free() for load in self._loads]
+            known = [wait for wait in waits if wait is not None]
+            raise OverloadedError(
+                f"The queue is full: {limit} sentences may wait.",
+                retry_after_seconds=max(known, default=1.0),
+            )
+        self._check_deadline(sequences)
+
+    def _check_deadline(self, sequences: list[Sequence]) -> None:
+        deadlines = [s.deadline for s in sequences if s.deadline is not None]
+        if not deadlines:
+            return
+        seconds_left = min(deadlines) - self._clock()
+        if seconds_left <= 0:
+            raise DeadlineError("The deadline has passed.")
+        share = 1 / len(self._loads)
+        work = sum(map(work_of, sequences)) * share
+        estimates = [load.seconds_until_done(len(sequences) * share, work) for load in self._loads]
+        known = [seconds for seconds in estimates if seconds is not None]
+        if len(known) == len(estimates) and min(known) > seconds_left:
+            raise DeadlineError(
+                f"The deadline is in {seconds_left:.3f} s, but the queue needs {min(known):.3f} s."
+            )
+
+    def _let_in(self, sequences: list[Sequence]) -> _Ticket:
+        """Give each sentence to the worker that has least to do."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop and self._outstanding:
+            raise RuntimeError("An engine core serves one event loop at a time.")
+        self._loop = loop
+        self._idle.clear()
+        ticket = _Ticket(unanswered={sequence.sequence_id for sequence in sequences})
+        batches: list[list[Sequence]] = [[] for _ in self._workers]
+        for sequence in sequences:
+            index = min(range(len(self._loads)), key=lambda i: self._loads[i].outstanding_work)
+            self._loads[index].add(sequence)
+            self._outstanding[sequence.sequence_id] = _Outstanding(sequence, ticket, index)
+            batches[index].append(sequence)
+        self._gauges.set_queue_depth(self.num_waiting)
+        for worker, batch in zip(self._workers, batches, strict=True):
+            if batch:
+                worker.inbox.put(Add(batch))
+        return ticket
+
+    def _abort(self, ticket: _Ticket) -> None:
+        """Abort what a call leaves behind. Its sentences stay in the books until the workers report them gone."""
+        left: dict[int, list[int]] = {}
+        for sequence_id in ticket.unanswered:
+            item = self._outstanding.get(sequence_id)
+            if item is not None:
+                left.setdefault(item.worker, []).append(sequence_id)
+        for index, sequence_ids in left.items():
+            self._workers[index].inbox.put(Abort(sequence_ids))
+
+    def on_worker_gauges(self, worker: int, gauges: WorkerGauges) -> None:
+        """A worker ended a step."""
+        self._gauges.set_worker(worker, gauges)
+
+    def on_worker_report(self, report: WorkerReport) -> None:
+        """A worker ended a step in which somebody joined or left."""
+        self._call_on_loop(self._receive, report)
+
+    def on_worker_death(self, worker: int, cause: BaseException) -> None:
+        """A worker cannot go on."""
+        self._gauges.set_worker(worker, WorkerGauges())
+        self._call_on_loop(self._die, cause)
+
+    def _call_on_loop(self, function: Callable[..., None], *args: object) -> None:
+        """From a worker: run something on the event loop, or here while there is none yet."""
+        loop = self._loop
+        if loop is None:
+            function(*args)
+            return
+        try:
+            loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # The loop is closed: nobody is left to be told.
+            logger.debug("Model %s: the event loop is closed", self.name)
+
+    def _receive(self, report: WorkerReport) -> None:
+        """Take in what a worker reports: who joined, who left."""
+        load = self._loads[report.worker]
+        load.learn_speed(report.busy_row_steps, report.busy_seconds)
+        for sequence in report.admitted:
+            item = self._outstanding.get(sequence.sequence_id)
+            if item is not None:
+                item.is_waiting = False
+                load.stop_waiting(sequence)
+        for departure in report.departures:
+            if departure.result.hypotheses:
+                best = departure.result.hypotheses[0]
+                load.learn_length(len(departure.sequence.source_ids), len(best.token_ids) + 1)
+            self._answer(departure.result)
+        self._after_change()
+
+    def _answer(self, result: SequenceResult) -> None:
+        """Close the books on a sentence and hand its result over."""
+        item = self._outstanding.pop(result.sequence_id, None)
+        if item is None:  # Failed already, when another worker died.
+            return
+        load = self._loads[item.worker]
+        if item.is_waiting:
+            load.stop_waiting(item.sequence)
+        load.leave(item.sequence)
+        item.ticket.results.put_nowait(result)
+
+    def _after_change(self) -> None:
+        self._gauges.set_queue_depth(self.num_waiting)
+        if not self._outstanding:
+            self._idle.set()
+
+    def _die(self, cause: BaseException) -> None:
+        """A worker died: everybody fails, nobody comes in, and the process is asked to end."""
+        if self._death is not None:
+            return
+        self._death = EngineDeadError("The engine of this server died.")
+        self._death.__cause__ = cause
+        for sequence_id in list(self._outstanding):
+            self._answer(_failed(sequence_id, self._death))
+        self._after_change()
+        for worker in self._workers:
+            worker.inbox.put(Stop())
+        if self._on_death is not None:
+            self._on_death(self._death)
+
+
+def _failed(sequence_id: int, error: DragomanError) -> SequenceResult:
+    return SequenceResult(sequence_id=sequence_id, outcome=Outcome.FAILED, error=error)

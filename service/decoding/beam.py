@@ -1,0 +1,306 @@
+"""Stage 7 of 10, part 4: beam search over all sentences of a step at once, whatever their age and beam size.
+
+Pure numpy. A step takes the best 2K candidates of a sentence: EOS among the first K finishes a hypothesis, the best K
+others stay open. A sentence stops when nothing open can beat what is finished: when its n-th best finished score is at
+least the best open log-probability / L_max^alpha, an upper bound as log-probabilities only fall. At L_max the open ones
+finish by LENGTH. With K = 1 the first EOS ends the sentence, so beam 1 is greedy.
+
+All sums are float64 of one row each: a sentence's result does not depend on its company.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.decoding.constraints import ban_eos
+from service.decoding.hypotheses import BackPointers
+from service.decoding.penalties import length_divisor, score
+from service.request import DecodingOptions, FinishReason, Hypothesis
+from service.rows import NO_EDITS, Candidates, Edits, RowMoves
+
+__all__ = ["Advance", "BeamSearch"]
+
+IntArray = NDArray[np.int64]
+Float64Array = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a step of the search decided."""
+
+    moves: RowMoves
+    """Rows of the sentences that go on."""
+    answers: dict[int, tuple[Hypothesis, ...]]
+    """Answers of the sentences that ended, best first, by their place among those that ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A finished hypothesis; its tokens are still back-pointers."""
+
+    score: float
+    log_prob: float
+    step: int
+    row: int
+    last_token: int | None
+    """The token after the row's own, or None for EOS."""
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """What is needed of a sentence only when one of its hypotheses ends."""
+
+    options: DecodingOptions
+    max_length: int
+    joined_step: int
+    finished: list[_Finished]
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The same facts of all sentences as arrays, (B,) each."""
+
+    beam_size: IntArray
+    length: IntArray
+    """Tokens generated so far."""
+    max_length: IntArray
+    min_tokens: IntArray
+    divisor: Float64Array
+    """L_max^alpha."""
+    bar: Float64Array
+    """The n-th best finished score; -inf before there are n."""
+    row_count: IntArray
+
+    def take(self, kept: IntArray) -> None:
+        """Keep the sentences `kept`."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name)[kept])
+
+    def append(self, other: _Columns) -> None:
+        """Append sentences."""
+        for name in self.__slots__:
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
+
+
+def _columns(sentences: list[_Sentence]) -> _Columns:
+    """The columns of sentences that join."""
+    options = [sentence.options for sentence in sentences]
+    return _Columns(
+        beam_size=np.array([o.beam_size for o in options], np.int64),
+        length=np.zeros(len(options), np.int64),
+        max_length=np.array([s.max_length for s in sentences], np.int64),
+        min_tokens=np.array([o.min_target_tokens for o in options], np.int64),
+        divisor=np.array(
+            [length_divisor(s.max_length, s.options.length_penalty) for s in sentences], np.float64
+        ),
+        bar=np.full(len(options), _NEVER),
+        row_count=np.ones(len(options), np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The best candidates of each sentence, best first: (B, M) each, M = 2 x the largest beam at most."""
+
+    rows: IntArray
+    token_ids: IntArray
+    log_probs: Float64Array
+    finishes: BoolArray
+    """EOS among the first K."""
+    stays_open: BoolArray
+    """Among the best K others."""
+
+
+class BeamSearch:
+    """The open hypotheses of one worker's sentences."""
+
+    def __init__(self, *, eos_id: int, vocab_size: int) -> None:
+        self._eos_id = eos_id
+        self._vocab_size = vocab_size
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all sentences."""
+        self._sentences: list[_Sentence] = []
+        self._columns = _columns([])
+        self._log_probs: Float64Array = np.empty(0)
+        self._pointers = BackPointers()
+        self._lay_out()
+
+    @property
+    def num_candidates(self) -> int:
+        """How many candidates a row the next step needs: 2K of the largest beam."""
+        return min(2 * self._largest_beam, self._vocab_size)
+
+    def add(self, sentences: list[tuple[DecodingOptions, int]]) -> None:
+        """Append sentences, each with its own longest length in tokens with EOS, and one row."""
+        step = self._pointers.step
+        joined = [_Sentence(options, limit, step, []) for options, limit in sentences]
+        self._sentences += joined
+        self._columns.append(_columns(joined))
+        self._log_probs = np.concatenate([self._log_probs, np.zeros(len(joined))])
+        self._pointers.add_roots(len(joined))
+        self._lay_out()
+
+    def keep(self, kept: list[int]) -> RowMoves:
+        """Forget all sentences but these, and tell how the rows move."""
+        sentences = np.array(kept, np.int64)
+        stays = np.zeros(len(self._sentences), bool)
+        stays[sentences] = True
+        rows = np.flatnonzero(stays[self._row_sentence])
+        tokens = self._pointers.last_tokens()[rows]
+        self._pointers.keep(rows)
+        self._log_probs = self._log_probs[rows]
+        self._keep_sentences(sentences)
+        self._lay_out()
+        return RowMoves(rows, tokens, sentences, self._columns.row_count)
+
+    def edits(self) -> Edits:
+        """What must not come next."""
+        too_short = self._columns.length < self._columns.min_tokens
+        if not too_short.any():
+            return NO_EDITS
+        return ban_eos(np.flatnonzero(too_short[self._row_sentence]), self._eos_id)
+
+    def advance(self, candidates: Candidates) -> Advance:
+        """Take one step of all sentences.
+
+        Args:
+            candidates: Of each row, in logical order.
+
+        Returns:
+            The rows of the next step, and the answers of sentences that ended.
+        """
+        columns = self._columns
+        ranking = self._rank(candidates)
+        columns.length += 1
+        self._note_finished(ranking)
+
+        best_open = np.where(ranking.stays_open, ranking.log_probs, _NEVER).max(axis=1)  # (B,)
+        at_limit = columns.length >= columns.max_length
+        ended = (columns.bar >= best_open / columns.divisor) | at_limit
+        answers: dict[int, tuple[Hypothesis, ...]] = {}
+        for place in np.flatnonzero(ended).tolist():
+            if at_limit[place]:
+                self._finish_open(place, ranking)
+            answers[place] = self._answer(self._sentences[place])
+
+        survives = ranking.stays_open & ~ended[:, None]
+        return Advance(self._move(ranking, survives, ended), answers)
+
+    def _rank(self, candidates: Candidates) -> _Ranking:
+        """Sort the candidates of each sentence, and sort them out."""
+        totals = self._log_probs[:, None] + candidates.log_probs  # (R, N) float64
+        num_rows, width = totals.shape
+        num_sentences, most_rows = len(self._sentences), self._most_rows
+        if num_sentences * most_rows == num_rows:
+            grid = totals.reshape(num_sentences, most_rows * width)
+        else:
+            padded = np.full((num_sentences, most_rows, width), _NEVER)
+            padded[self._row_sentence, self._row_offset] = totals
+            grid = padded.reshape(num_sentences, most_rows * width)
+        # Stable: of two equal candidates the one of the earlier row, then the earlier one of that row, comes first.
+        count = min(2 * self._largest_beam, grid.shape[1])
+        order = np.argsort(-grid, axis=1, kind="stable")[:, :count]  # (B, M)
+        log_probs = np.take_along_axis(grid, order, axis=1)
+        valid = log_probs > _NEVER
+        rows = self._first_row[:, None] + order // width
+        token_ids = candidates.token_ids[np.where(valid, rows, 0), order % width]
+
+        beam = self._columns.beam_size[:, None]
+        rank = np.arange(count)
+        is_eos = token_ids == self._eos_id
+        other = valid & ~is_eos & (rank < 2 * beam)
+        return _Ranking(
+            rows=rows,
+            token_ids=token_ids,
+            log_probs=log_probs,
+            finishes=valid & is_eos & (rank < beam),
+            stays_open=other & (other.cumsum(axis=1) <= beam),
+        )
+
+    def _note_finished(self, ranking: _Ranking) -> None:
+        """Keep the hypotheses that said EOS, and raise the bar of their sentences."""
+        places, ranks = np.nonzero(ranking.finishes)
+        for place, rank in zip(places.tolist(), ranks.tolist(), strict=True):
+            self._finish(place, ranking, rank, last_token=None)
+            options = self._sentences[place].options
+            finished = self._sentences[place].finished
+            if options.beam_size == 1:
+                self._columns.bar[place] = np.inf
+            elif len(finished) >= options.num_hypotheses:
+                scores = sorted((item.score for item in finished), reverse=True)
+                self._columns.bar[place] = scores[options.num_hypotheses - 1]
+
+    def _finish_open(self, place: int, ranking: _Ranking) -> None:
+        """Finish what is still open at the limit."""
+        sentence = self._sentences[place]
+        if sentence.options.beam_size == 1 and sentence.finished:
+            return
+        for rank in np.flatnonzero(ranking.stays_open[place]).tolist():
+            self._finish(place, ranking, rank, last_token=int(ranking.token_ids[place, rank]))
+
+    def _finish(self, place: int, ranking: _Ranking, rank: int, last_token: int | None) -> None:
+        sentence = self._sentences[place]
+        log_prob = float(ranking.log_probs[place, rank])
+        length = int(self._columns.length[place])
+        sentence.finished.append(
+            _Finished(
+                score=score(log_prob, length, sentence.options.length_penalty),
+                log_prob=log_prob,
+                step=self._pointers.step,
+                row=int(ranking.rows[place, rank]),
+                last_token=last_token,
+            )
+        )
+
+    def _answer(self, sentence: _Sentence) -> tuple[Hypothesis, ...]:
+        """The n best hypotheses; of two equal ones the earlier."""
+        best = sorted(sentence.finished, key=lambda item: -item.score)
+        return tuple(self._hypothesis(item) for item in best[: sentence.options.num_hypotheses])
+
+    def _hypothesis(self, item: _Finished) -> Hypothesis:
+        tokens = self._pointers.tokens(item.step, item.row)
+        by_length = item.last_token is not None
+        return Hypothesis(
+            token_ids=(*tokens, item.last_token) if item.last_token is not None else tokens,
+            log_prob=item.log_prob,
+            score=item.score,
+            finish_reason=FinishReason.LENGTH if by_length else FinishReason.STOP,
+        )
+
+    def _move(self, ranking: _Ranking, survives: BoolArray, ended: BoolArray) -> RowMoves:
+        """Make the surviving candidates the rows of the next step."""
+        parent_rows = ranking.rows[survives]  # (R',)
+        token_ids = ranking.token_ids[survives]
+        self._log_probs = ranking.log_probs[survives]
+        self._pointers.extend(parent_rows, token_ids)
+        self._columns.row_count = survives.sum(axis=1)
+        kept = np.flatnonzero(~ended)
+        if len(kept) < len(self._sentences):
+            self._keep_sentences(kept)
+            oldest = min((s.joined_step for s in self._sentences), default=self._pointers.step)
+            self._pointers.trim(oldest)
+        self._lay_out()
+        return RowMoves(parent_rows, token_ids, kept, self._columns.row_count)
+
+    def _keep_sentences(self, kept: IntArray) -> None:
+        self._sentences = [self._sentences[place] for place in kept.tolist()]
+        self._columns.take(kept)
+
+    def _lay_out(self) -> None:
+        """Where the rows of each sentence are, after sentences or rows changed."""
+        counts = self._columns.row_count
+        num_rows = int(counts.sum())
+        ends = counts.cumsum()
+        self._first_row = ends - counts  # (B,)
+        self._row_sentence = np.repeat(np.arange(len(counts)), counts)  # (R,)
+        self._row_offset = np.arange(num_rows) - self._first_row[self._row_sentence]  # (R,)
+        self._most_rows = int(counts.max(initial=0))
+        self._largest_beam = int(self._columns.beam_size.max(initial=0))

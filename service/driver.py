@@ -1,0 +1,196 @@
+"""Stages 4 to 8 of 10 in one loop: the continuous batching of one worker, without threads.
+
+Data moves one way: plan, encoder, decoder, search, results. All that can be told apart is elsewhere: policy in
+`scheduler`, tensors in `engine`, search in `decoding`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.config import SchedulerConfig
+from service.decoding.beam import BeamSearch
+from service.engine.base import Engine
+from service.errors import DragomanError, EngineStepError
+from service.request import FinishReason, Outcome, Sequence
+from service.scheduler.scheduler import Departure, Scheduler
+from service.stats import SequenceStats, StepStats
+
+__all__ = ["Driver", "StepReport", "sequence_stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What one step did."""
+
+    departures: list[Departure]
+    """Sentences that left, each exactly once."""
+    admitted: list[Sequence]
+    stats: StepStats | None
+    """None when nothing was decoded."""
+
+
+@dataclass(slots=True)
+class _Stopwatch:
+    """Seconds and padded tokens of one step's graphs."""
+
+    encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    encoder_padded_tokens: int = 0
+    decoder_padded_tokens: int = 0
+    num_rows: int = 0
+
+
+class Driver:
+    """Scheduler, search and decoder of one worker. Used by one thread."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        engine: Engine,
+        config: SchedulerConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model = model
+        self._engine = engine
+        self._clock = clock
+        self._decoder = engine.create_decoder()
+        self._search = BeamSearch(eos_id=engine.facts.eos_id, vocab_size=engine.facts.vocab_size)
+        self._scheduler = Scheduler(config, engine.cache_bytes)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sentences that have not run yet."""
+        return self._scheduler.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        """Sentences that are being decoded."""
+        return self._scheduler.num_running
+
+    @property
+    def num_rows(self) -> int:
+        """Decoder rows."""
+        return self._decoder.num_rows
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of caches that hold something."""
+        return self._decoder.live_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory held for caches."""
+        return self._decoder.reserved_bytes
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sentence wait for its turn."""
+        self._scheduler.add(sequence, self._clock())
+
+    def abort(self, sequence_id: int) -> None:
+        """Let a sentence leave before the next step."""
+        self._scheduler.abort(sequence_id)
+
+    def seconds_until_step(self) -> float | None:
+        """How long to wait before the next step: 0 for none, None when there is nothing to do."""
+        return self._scheduler.seconds_until_step(self._clock())
+
+    def step(self) -> StepReport:
+        """Run one iteration of continuous batching: plan, encode the new, decode all, advance the search."""
+        began = self._clock()
+        watch = _Stopwatch()
+        plan = self._scheduler.schedule(began)
+        departures = plan.departures
+        if plan.kept is not None:
+            self._decoder.gather(self._search.keep(plan.kept))
+        if plan.admitted:
+            departures += self._admit(plan.admitted, watch)
+        num_sequences = self._scheduler.num_running
+        if num_sequences:
+            departures += self._decode(watch)
+        return StepReport(
+            departures=departures,
+            admitted=plan.admitted,
+            stats=self._step_stats(watch, num_sequences, self._clock() - began),
+        )
+
+    def close(self, error: DragomanError, outcome: Outcome) -> list[Departure]:
+        """Let every sentence leave."""
+        departures = self._scheduler.close(error, outcome, self._clock())
+        self._reset()
+        return departures
+
+    def _admit(self, admitted: list[Sequence], watch: _Stopwatch) -> list[Departure]:
+        """Encode sentences and give each a row. When the encoder fails, only they fail."""
+        began = self._clock()
+        try:
+            encoded = self._engine.encode([sequence.source_ids for sequence in admitted])
+        except EngineStepError as error:
+            return self._scheduler.fail(error, self._clock(), last=len(admitted))
+        self._decoder.admit(encoded)
+        self._search.add([(sequence.options, sequence.max_length) for sequence in admitted])
+        watch.encode_seconds = self._clock() - began
+        watch.encoder_padded_tokens = encoded.num_padded_tokens
+        self._scheduler.note_encoded(admitted, watch.encode_seconds)
+        return []
+
+    def _decode(self, watch: _Stopwatch) -> list[Departure]:
+        """One decoder step of all rows. When it fails, the sentences that run fail and nothing of them stays."""
+        watch.num_rows = self._decoder.num_rows
+        watch.decoder_padded_tokens = watch.num_rows * self._decoder.longest_source
+        began = self._clock()
+        try:
+            candidates = self._decoder.decode(self._search.num_candidates, self._search.edits())
+        except EngineStepError as error:
+            departures = self._scheduler.fail(error, self._clock())
+            self._reset()
+            return departures
+        watch.decode_seconds = self._clock() - began
+        advance = self._search.advance(candidates)
+        self._decoder.gather(advance.moves)
+        return self._scheduler.finish(advance.answers, self._clock())
+
+    def _reset(self) -> None:
+        self._decoder.reset()
+        self._search.reset()
+
+    def _step_stats(
+        self, watch: _Stopwatch, num_sequences: int, seconds: float
+    ) -> StepStats | None:
+        if not num_sequences:
+            return None
+        return StepStats(
+            model=self.model,
+            step_seconds=seconds,
+            encode_seconds=watch.encode_seconds,
+            decode_seconds=watch.decode_seconds,
+            num_sequences=num_sequences,
+            num_rows=watch.num_rows,
+            encoder_padded_tokens=watch.encoder_padded_tokens,
+            decoder_padded_tokens=watch.decoder_padded_tokens,
+        )
+
+
+def sequence_stats(model: str, departure: Departure) -> SequenceStats:
+    """What to tell the observer of a sentence that left."""
+    best = departure.result.hypotheses[0] if departure.result.hypotheses else None
+    truncated = best is not None and best.finish_reason is FinishReason.LENGTH
+    target_tokens = 0 if best is None else len(best.token_ids) + (not truncated)
+    admitted = departure.admitted
+    queue_seconds = (departure.left if admitted is None else admitted) - departure.arrived
+    sentence_seconds = departure.left - departure.arrived
+    return SequenceStats(
+        model=model,
+        outcome=departure.result.outcome,
+        source_tokens=len(departure.sequence.source_ids),
+        target_tokens=target_tokens,
+        queue_seconds=queue_seconds,
+        encode_seconds=departure.encode_seconds,
+        decode_seconds=sentence_seconds - queue_seconds - departure.encode_seconds,
+        sentence_seconds=sentence_seconds,
+        truncated=truncated,
+        admitted=admitted is not None,
+    )

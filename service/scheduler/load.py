@@ -1,0 +1,110 @@
+"""What is known, at the door, of how busy a worker is: to pick the least busy, and to refuse what cannot be in time.
+
+Work is counted in row-steps: one decoder row in one step. What a waiting sentence will cost is its beam times its
+source length times the target tokens a source token has lately come to; how long that takes follows from the
+row-steps a second of recent steps. Before anything is known nobody is refused. The estimate leaves out what is running
+already, so it errs on the side of letting in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.request import Sequence
+
+__all__ = ["WorkerLoad", "work_of"]
+
+_HALF_LIFE_SECONDS = 10.0
+_HALF_LIFE_TOKENS = 2000.0
+
+
+def work_of(sequence: Sequence) -> int:
+    """What a sentence costs, before it is known how long its target becomes."""
+    return sequence.options.beam_size * len(sequence.source_ids)
+
+
+@dataclass(slots=True)
+class _Line:
+    """The waiting sentences of one request."""
+
+    count: int = 0
+    work: int = 0
+
+
+@dataclass(slots=True)
+class _RecentRatio:
+    """A quotient of two sums in which the past fades."""
+
+    half_life: float
+    numerator: float = 0.0
+    denominator: float = 0.0
+
+    def add(self, numerator: float, denominator: float) -> None:
+        fade = 0.5 ** (denominator / self.half_life)
+        self.numerator = self.numerator * fade + numerator
+        self.denominator = self.denominator * fade + denominator
+
+    @property
+    def value(self) -> float | None:
+        return self.numerator / self.denominator if self.denominator and self.numerator else None
+
+
+class WorkerLoad:
+    """The sentences given to one worker that have not left, and how fast it works. One thread."""
+
+    def __init__(self) -> None:
+        self.outstanding_work = 0
+        """Of the sentences that wait or run."""
+        self.num_waiting = 0
+        self._lines: dict[str, _Line] = {}
+        self._row_steps_per_second = _RecentRatio(_HALF_LIFE_SECONDS)
+        self._targets_per_source = _RecentRatio(_HALF_LIFE_TOKENS)
+
+    def add(self, sequence: Sequence) -> None:
+        """A sentence was given to the worker."""
+        self.outstanding_work += work_of(sequence)
+        self.num_waiting += 1
+        line = self._lines.setdefault(sequence.request_id, _Line())
+        line.count += 1
+        line.work += work_of(sequence)
+
+    def stop_waiting(self, sequence: Sequence) -> None:
+        """A sentence joined the batch, or left without having joined."""
+        self.num_waiting -= 1
+        line = self._lines[sequence.request_id]
+        line.count -= 1
+        line.work -= work_of(sequence)
+        if not line.count:
+            del self._lines[sequence.request_id]
+
+    def leave(self, sequence: Sequence) -> None:
+        """A sentence left."""
+        self.outstanding_work -= work_of(sequence)
+
+    def learn_speed(self, row_steps: int, seconds: float) -> None:
+        """The worker did so much in so many seconds while others waited, so with a full batch."""
+        if seconds > 0:
+            self._row_steps_per_second.add(row_steps, seconds)
+
+    def learn_length(self, source_tokens: int, target_tokens: int) -> None:
+        """A sentence of so many source tokens came to so many target tokens."""
+        self._targets_per_source.add(target_tokens, source_tokens)
+
+    def seconds_for(self, work: float) -> float | None:
+        """How long work would take, None when nothing is known."""
+        speed, ratio = self._row_steps_per_second.value, self._targets_per_source.value
+        return None if speed is None or ratio is None else work * ratio / speed
+
+    def seconds_until_done(self, num_sentences: float, work: float) -> float | None:
+        """When a new request of so many sentences, so much work in all, would be done at best.
+
+        Requests take turns, so before its last sentence each other request runs as many of its own, or all.
+        """
+        ahead = sum(
+            line.work * min(1.0, num_sentences / line.count) for line in self._lines.values()
+        )
+        return self.seconds_for(ahead + work)
+
+    def seconds_until_free(self) -> float | None:
+        """How long until nothing would wait if nothing came."""
+        return self.seconds_for(sum(line.work for line in self._lines.values()))

@@ -1,0 +1,238 @@
+"""Stages 4 and 8 of 10: decide which sentences run in the next step, and what becomes of those that leave.
+
+Pure policy: no tensors, no I/O, no clock of its own. A sentence is waiting, then running, then gone with exactly one
+`Departure`. Aborts and deadlines are applied by `schedule`, so before the next step.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from service.config import SchedulerConfig
+from service.errors import CancelledRequestError, DeadlineError, DragomanError, EngineStepError
+from service.request import Hypothesis, Outcome, Sequence, SequenceResult
+from service.scheduler.budget import BatchBudget, CacheBytes
+from service.scheduler.queue import WaitingQueue
+
+__all__ = ["Departure", "Scheduler", "StepPlan"]
+
+_DEADLINES_KEPT = 1024
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """A sentence with the times of its stages."""
+
+    sequence: Sequence
+    arrived: float
+    admitted: float | None = None
+    encode_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A sentence that left, why, and when it was where."""
+
+    sequence: Sequence
+    result: SequenceResult
+    arrived: float
+    admitted: float | None
+    """None when it never ran."""
+    encode_seconds: float
+    left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """What to do before and in the next step."""
+
+    departures: list[Departure] = field(default_factory=list)
+    """Sentences that were aborted or expired."""
+    kept: list[int] | None = None
+    """Which of the sentences that ran in the last step go on, ascending; None when all do."""
+    admitted: list[Sequence] = field(default_factory=list)
+    """Sentences that join, in the order in which they follow those that go on."""
+    num_running: int = 0
+    """Sentences of the next step, those that join included."""
+
+
+class Scheduler:
+    """Continuous batching: sentences join and leave at every step."""
+
+    def __init__(self, config: SchedulerConfig, cache_bytes: CacheBytes) -> None:
+        self._config = config
+        self._waiting = WaitingQueue()
+        self._running: list[int] = []
+        self._tracked: dict[int, _Tracked] = {}
+        self._aborted: dict[int, None] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self.budget = BatchBudget(config, cache_bytes)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sentences that have not run yet."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Sentences that are being decoded."""
+        return len(self._running)
+
+    def add(self, sequence: Sequence, now: float) -> None:
+        """Take a sentence in. It must fit alone (`BatchBudget.fits_alone`)."""
+        self._tracked[sequence.sequence_id] = _Tracked(sequence, arrived=now)
+        self._waiting.add(sequence)
+        if sequence.deadline is not None:
+            heapq.heappush(self._deadlines, (sequence.deadline, sequence.sequence_id))
+            self._prune_deadlines()
+
+    def abort(self, sequence_id: int) -> None:
+        """Let a sentence leave before the next step. One that is already gone is no fault."""
+        if sequence_id in self._tracked:
+            self._aborted[sequence_id] = None
+
+    def seconds_until_step(self, now: float) -> float | None:
+        """How long to wait for company before the next step: 0 for none, None when there is nothing to do."""
+        if not self._tracked:
+            return None
+        if self._running or self._aborted:
+            return 0.0
+        delay = self._config.max_queue_delay_seconds
+        if not delay or self._fills_a_batch():
+            return 0.0
+        oldest = min(self._tracked[sequence.sequence_id].arrived for sequence in self._waiting)
+        return max(0.0, oldest + delay - now)
+
+    def schedule(self, now: float) -> StepPlan:
+        """Plan the next step: who leaves before it, who joins it."""
+        departures, kept = self._drop_aborted_and_expired(now)
+        admitted = self._admit(now)
+        return StepPlan(
+            departures=departures, kept=kept, admitted=admitted, num_running=len(self._running)
+        )
+
+    def note_encoded(self, sequences: list[Sequence], seconds: float) -> None:
+        """Remember how long the encoder took for sentences that joined."""
+        for sequence in sequences:
+            self._tracked[sequence.sequence_id].encode_seconds = seconds
+
+    def finish(self, answers: dict[int, tuple[Hypothesis, ...]], now: float) -> list[Departure]:
+        """Let sentences leave with their answers.
+
+        Args:
+            answers: Hypotheses, best first, by the sentence's place among those that run.
+            now: When they left.
+        """
+        if not answers:
+            return []
+        departures = [
+            self._answer(self._running[place], hypotheses, now)
+            for place, hypotheses in answers.items()
+        ]
+        self._forget_departed()
+        return departures
+
+    def fail(self, error: DragomanError, now: float, *, last: int | None = None) -> list[Departure]:
+        """Let sentences that run leave with an error: all, or the `last` that joined."""
+        failed = self._running if last is None else self._running[len(self._running) - last :]
+        departures = [self._depart(i, Outcome.FAILED, now, error=error) for i in failed]
+        self._forget_departed()
+        return departures
+
+    def close(self, error: DragomanError, outcome: Outcome, now: float) -> list[Departure]:
+        """Let every sentence leave."""
+        departures = [self._depart(i, outcome, now, error=error) for i in list(self._tracked)]
+        self._forget_departed()
+        return departures
+
+    def _fills_a_batch(self) -> bool:
+        rows = sum(sequence.options.beam_size for sequence in self._waiting)
+        return rows >= self._config.max_batch_rows
+
+    def _prune_deadlines(self) -> None:
+        """Forget the deadlines of sentences that are gone, so that far deadlines do not pile up."""
+        if len(self._deadlines) > 2 * len(self._tracked) + _DEADLINES_KEPT:
+            self._deadlines = [item for item in self._deadlines if item[1] in self._tracked]
+            heapq.heapify(self._deadlines)
+
+    def _drop_aborted_and_expired(self, now: float) -> tuple[list[Departure], list[int] | None]:
+        departures = [
+            self._depart(i, Outcome.CANCELLED, now, error=CancelledRequestError("Cancelled."))
+            for i in self._aborted
+            if i in self._tracked
+        ]
+        self._aborted.clear()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, sequence_id = heapq.heappop(self._deadlines)
+            if sequence_id in self._tracked:
+                error = DeadlineError("The deadline passed before the translation was ready.")
+                departures.append(self._depart(sequence_id, Outcome.EXPIRED, now, error=error))
+        if not departures:
+            return departures, None
+        kept = [place for place, i in enumerate(self._running) if i in self._tracked]
+        if len(kept) == len(self._running):
+            return departures, None
+        self._forget_departed()
+        return departures, kept
+
+    def _admit(self, now: float) -> list[Sequence]:
+        """Take waiting sentences in their turn while they fit. The first one that does not fit ends it.
+
+        So nobody who needs much room is passed for ever by those who need little.
+        """
+        admitted: list[Sequence] = []
+        like_length: int | None = None
+        encode_tokens = self._config.max_encode_tokens if self._running else None
+        while True:
+            sequence = self._waiting.peek(like_length, self._config.length_window)
+            if sequence is None or not self.budget.fits(sequence):
+                return admitted
+            length = len(sequence.source_ids)
+            if encode_tokens is not None:
+                if admitted and length > encode_tokens:
+                    return admitted
+                encode_tokens -= length
+            like_length = like_length or length
+            self._waiting.take(sequence.sequence_id)
+            self.budget.reserve(sequence)
+            self._running.append(sequence.sequence_id)
+            self._tracked[sequence.sequence_id].admitted = now
+            admitted.append(sequence)
+
+    def _answer(
+        self, sequence_id: int, hypotheses: tuple[Hypothesis, ...], now: float
+    ) -> Departure:
+        """Let a sentence leave with its answer. None at all means that every log-probability was NaN or -inf."""
+        if hypotheses:
+            return self._depart(sequence_id, Outcome.FINISHED, now, hypotheses=hypotheses)
+        error = EngineStepError("The model gave no probable token.")
+        return self._depart(sequence_id, Outcome.FAILED, now, error=error)
+
+    def _depart(
+        self,
+        sequence_id: int,
+        outcome: Outcome,
+        now: float,
+        *,
+        hypotheses: tuple[Hypothesis, ...] = (),
+        error: DragomanError | None = None,
+    ) -> Departure:
+        tracked = self._tracked.pop(sequence_id)
+        if tracked.admitted is None:
+            self._waiting.remove(sequence_id)
+        else:
+            self.budget.release(tracked.sequence)
+        return Departure(
+            sequence=tracked.sequence,
+            result=SequenceResult(
+                sequence_id=sequence_id, outcome=outcome, hypotheses=hypotheses, error=error
+            ),
+            arrived=tracked.arrived,
+            admitted=tracked.admitted,
+            encode_seconds=tracked.encode_seconds,
+            left=now,
+        )
+
+    def _forget_departed(self) -> None:
+        self._running = [i for i in self._running if i in self._tracked]
