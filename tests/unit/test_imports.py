@@ -21,7 +21,9 @@ def loaded_by(statement: str) -> set[str]:
     return set(shown.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["service.app", "service.__main__", "commands.serve", "commands.local"])
+@pytest.mark.parametrize(
+    "module", ["service.app", "service.__main__", "commands.serve", "commands.local"]
+)
 def test_serving_loads_nothing_of_training(module: str) -> None:
     loaded = loaded_by(f"import {module}")
 
@@ -44,6 +46,10 @@ def test_the_command_line_itself_loads_almost_nothing() -> None:
     assert not loaded_by("import dragoman") & (TRAINING_ONLY | {"grpc", "numpy", "rich"})
 
 
+def constants_then_classes_then_functions(name: str) -> tuple[int, str]:
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
 def module_files() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
@@ -62,6 +68,6 @@ def test_public_names_are_listed_sorted_and_exist(path: Path) -> None:
         return
     names = ast.literal_eval(assignments["__all__"])
 
-    assert names == sorted(names)
+    assert names == sorted(names, key=constants_then_classes_then_functions)
     assert len(names) == len(set(names))
     assert not {name for name in names if name.startswith("_")}
