@@ -24,6 +24,7 @@ from export.bundle import (
     load_bundle,
     write_manifest,
 )
+from export.calibration import hidden_range
 from export.errors import ExportError
 from export.graphs import DecoderGraph, EncoderGraph, FloatLayers, LayerFactory
 from export.quantize import Int8Layers
@@ -127,7 +128,9 @@ def write_graphs(
     suppressed_ids: Sequence[int] = (),
 ) -> None:
     """Write `encoder.onnx`, `decoder.onnx` and the weights that they share."""
-    layers: LayerFactory = Int8Layers() if precision == "int8" else FloatLayers()
+    layers: LayerFactory = FloatLayers()
+    if precision == "int8":
+        layers = Int8Layers(hidden_range(transformer))
     config = transformer.config
     table_length = _table_length(config, limits)
     shape = (config.decoder_layers, config.num_heads, config.head_size)

@@ -132,14 +132,7 @@ class DecoderGraph(nn.Module):
             x, key, value = layer(x, past_lengths, total_length, lanes, cache)
             presents += [key, value]
         log_probs = self.output_projection(self.final_norm(x)).log_softmax(-1)  # (R, V)
-        for reduction, values in (("mul", edit_scales), ("add", edit_biases)):
-            log_probs = torch.onnx.ops.symbolic(
-                "ScatterND",
-                (log_probs, edit_positions, values),
-                {"reduction": reduction},
-                dtype=log_probs.dtype,
-                shape=log_probs.shape,
-            )
+        log_probs = _edit(log_probs, edit_positions, edit_scales, edit_biases)
         candidate_ids, candidate_log_probs = _best_candidates(log_probs, num_candidates)
         return (candidate_ids, candidate_log_probs, log_probs, *presents)
 
@@ -369,6 +362,20 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     ones = torch.ones_like(value[..., :1])
     mixed = weights @ torch.cat((value, ones), dim=-1)  # (B, H, J, Dh + 1)
     return mixed[..., :-1] / mixed[..., -1:]
+
+
+def _edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
+    """Replace single log-probabilities by `log_prob * scale + bias`; one copy, however many there are."""
+    found = torch.onnx.ops.symbolic(
+        "GatherND", (log_probs, positions), dtype=log_probs.dtype, shape=scales.shape
+    )
+    edited: Tensor = torch.onnx.ops.symbolic(
+        "ScatterND",
+        (log_probs, positions, found * scales + biases),
+        dtype=log_probs.dtype,
+        shape=log_probs.shape,
+    )
+    return edited
 
 
 def _best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,9 @@
 """Layers in int8: weights with one scale a column, activations with one scale a row.
 
 A row's scale comes from that row alone, so its result never depends on who else is in the batch; the products are exact
-integers. Weights are symmetric signed, activations unsigned: the pair that processors multiply fast.
+integers. Weights are symmetric signed, activations unsigned: the pair that processors multiply fast. Before the
+vocabulary the scale is fixed at export: there the multiplication by a row's own scale would go over more numbers than
+all others together, and the LayerNorm before it keeps the range the same for every text.
 """
 
 from __future__ import annotations
@@ -15,17 +17,26 @@ __all__ = ["Int8Layers", "quantize_rows"]
 _SMALLEST = 1e-30
 """Stands in for the maximum of a row of zeros, whose scale would divide by nothing."""
 
+_ZERO_POINT = 128
+
 
 class Int8Layers:
-    """Layers whose products are of int8 numbers; see `export.graphs.LayerFactory`."""
+    """Layers whose products are of int8 numbers."""
+
+    def __init__(self, hidden_range: float) -> None:
+        """Take the largest magnitude that the input of the vocabulary has."""
+        self._hidden_range = hidden_range
 
     def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
-        return _Int8Linear(weight, bias, non_negative=non_negative, transposed=True)
+        """Create x W^T + b; see `export.graphs.LayerFactory`."""
+        return _Int8Linear(weight, bias, non_negative)
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        return _Int8Linear(weight, bias, non_negative=False, transposed=False)
+        """Create the output projection, with the table as `embedding` has it."""
+        return _Int8Vocabulary(weight, bias, self._hidden_range)
 
     def embedding(self, weight: Tensor) -> nn.Module:
+        """Create the look-up in a table of int8 rows."""
         return _Int8Embedding(weight)
 
 
@@ -43,54 +54,55 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Int8Linear(nn.Module):
-    """x W^T + b; `transposed` stores W as the product reads it, (K, N), else as an embedding does, (N, K)."""
+    """x W^T + b; W is stored as the product reads it, (K, N)."""
 
     weight: Tensor
     scales: Tensor
     bias: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor, non_negative: bool, transposed: bool) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, non_negative: bool) -> None:
         super().__init__()
         rounded, scales = quantize_rows(weight)
-        self.transposed = transposed
-        self.register_buffer("weight", rounded.t().contiguous() if transposed else rounded)
+        self.register_buffer("weight", rounded.t().contiguous())
         self.register_buffer("scales", scales)
         self.register_buffer("bias", bias.detach().clone())
         # What is never negative has the whole range of unsigned numbers for itself.
-        self.zero_point = 0 if non_negative else 128
+        self.non_negative = non_negative
+        self.zero_point = 0 if non_negative else _ZERO_POINT
         self.levels = 255.0 if non_negative else 127.0
 
     def forward(self, x: Tensor) -> Tensor:
-        largest = (
-            x.amax(-1, keepdim=True) if self.zero_point == 0 else x.abs().amax(-1, keepdim=True)
-        )
+        largest = (x if self.non_negative else x.abs()).amax(-1, keepdim=True)
         largest = largest.clamp(min=_SMALLEST)  # (R, 1)
-        one, zero_point = torch.tensor(1.0), torch.tensor(self.zero_point, dtype=torch.uint8)
-        rounded = torch.onnx.ops.symbolic(
-            "QuantizeLinear",
-            (x * (self.levels / largest), one, zero_point),
-            dtype=torch.uint8,
-            shape=x.shape,
-        )
-        product = torch.onnx.ops.symbolic(
-            "com.microsoft::MatMulIntegerToFloat",
-            (
-                rounded,
-                self.weight if self.transposed else self.weight.t(),
-                one,
-                self.scales,
-                zero_point,
-            ),
-            dtype=torch.float32,
-            shape=(*x.shape[:-1], self.scales.shape[0]),
-            version=1,
-        )
-        output: Tensor = product * (largest / self.levels) + self.bias
-        return output
+        one = torch.tensor(1.0)
+        rounded = _quantize(x * (self.levels / largest), one, self.zero_point)
+        product = _multiply(rounded, self.weight, one, self.scales, self.zero_point)
+        return product * (largest / self.levels) + self.bias
+
+
+class _Int8Vocabulary(nn.Module):
+    """x W^T + b with a fixed scale for x; W is stored as an embedding stores it, (V, D)."""
+
+    weight: Tensor
+    scales: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor, input_range: float) -> None:
+        super().__init__()
+        rounded, scales = quantize_rows(weight)
+        self.register_buffer("weight", rounded)
+        self.register_buffer("scales", scales)
+        self.register_buffer("bias", bias.detach().clone())
+        self.input_scale = input_range / 127
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = torch.tensor(self.input_scale)
+        rounded = _quantize(x, scale, _ZERO_POINT)
+        return _multiply(rounded, self.weight.t(), scale, self.scales, _ZERO_POINT, self.bias)
 
 
 class _Int8Embedding(nn.Module):
-    """Look-up in a table of int8 rows."""
+    """Look-up in a table of int8 rows, (V, D)."""
 
     weight: Tensor
     scales: Tensor
@@ -104,3 +116,33 @@ class _Int8Embedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         rows = F.embedding(ids, self.weight).to(torch.float32)
         return rows * F.embedding(ids, self.scales.unsqueeze(-1))
+
+
+def _quantize(x: Tensor, scale: Tensor, zero_point: int) -> Tensor:
+    rounded: Tensor = torch.onnx.ops.symbolic(
+        "QuantizeLinear",
+        (x, scale, torch.tensor(zero_point, dtype=torch.uint8)),
+        dtype=torch.uint8,
+        shape=x.shape,
+    )
+    return rounded
+
+
+def _multiply(
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    weight_scales: Tensor,
+    zero_point: int,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Multiply unsigned rows (R, K) by signed columns (K, N) and scale the sums."""
+    inputs = (x, weight, scale, weight_scales, torch.tensor(zero_point, dtype=torch.uint8))
+    product: Tensor = torch.onnx.ops.symbolic(
+        "com.microsoft::MatMulIntegerToFloat",
+        inputs if bias is None else (*inputs, None, bias),
+        dtype=torch.float32,
+        shape=(*x.shape[:-1], weight.shape[1]),
+        version=1,
+    )
+    return product

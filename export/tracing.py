@@ -132,7 +132,8 @@ def _forget_origin(model: onnx.ModelProto) -> None:
     """Drop the notes on where each node came from: file names and stack traces of the exporting machine."""
     del model.metadata_props[:]
     del model.graph.metadata_props[:]
-    del model.graph.value_info[:]
+    for value in model.graph.value_info:
+        del value.metadata_props[:]
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = node.name = ""
