@@ -46,6 +46,9 @@ class LayerFactory(Protocol):
     def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
         """Create x W^T + b for a weight of shape (N, K); `non_negative` promises x >= 0."""
 
+    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        """Create several products of one input, which give a tuple."""
+
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create x W^T + b for the table of an embedding, shape (V, D), stored as `embedding` stores it."""
 
@@ -67,7 +70,10 @@ class EncoderGraph(nn.Module):
         self.final_norm = transformer.encoder.final_norm
         cross = [cast(DecoderLayer, layer).cross_attention for layer in transformer.decoder.layers]
         projections = [p for attention in cross for p in (attention.key_proj, attention.value_proj)]
-        self.cross_projection = _packed(projections, layers)
+        self.cross_projections = layers.parallel(
+            [projection.weight.detach() for projection in projections],
+            [_bias_of(projection) for projection in projections],
+        )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         """Encode a padded batch; see the class."""
@@ -76,9 +82,8 @@ class EncoderGraph(nn.Module):
         bias = _mask_bias(attention_mask)
         for layer in self.layers:
             x = layer(x, bias)
-        projected = self.cross_projection(self.final_norm(x))  # (B, S, 2 L D)
         outputs = []
-        for index, part in enumerate(projected.split(x.shape[-1], dim=-1)):
+        for index, part in enumerate(self.cross_projections(self.final_norm(x))):
             heads = part.unflatten(-1, (self.num_heads, -1))  # (B, S, H, Dh)
             order = (0, 2, 3, 1) if index % 2 == 0 else (0, 2, 1, 3)
             outputs.append(heads.permute(order))
@@ -143,6 +148,11 @@ class FloatLayers:
     def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
         return _FloatLinear(weight.detach().t().contiguous(), bias.detach())
 
+    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        return _FloatParallel(
+            [self.linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+        )
+
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         linear = nn.Linear(weight.shape[1], weight.shape[0])
         linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
@@ -164,6 +174,15 @@ class _FloatLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight + self.bias
+
+
+class _FloatParallel(nn.Module):
+    def __init__(self, linears: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(linears)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(linear(x) for linear in self.linears)
 
 
 class _Embedding(nn.Module):
@@ -212,7 +231,7 @@ class _EncoderLayer(nn.Module):
         super().__init__()
         attention = source.self_attention
         self.num_heads = attention.num_heads
-        self.qkv = _packed_qkv(attention, layers, scale_query=True)
+        self.qkv = layers.parallel(*_qkv(attention, scale_query=True))
         self.output = _linear(attention.output_proj, layers)
         self.attention_sublayer = source.self_attention_sublayer
         self.feed_forward = _FeedForward(source.feed_forward, layers)
@@ -224,8 +243,10 @@ class _EncoderLayer(nn.Module):
         return output
 
     def _attend(self, x: Tensor, bias: Tensor) -> Tensor:
-        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # (B, S, 3, H, Dh)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)  # (B, H, S, Dh) each
+        query, key, value = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, S, Dh)
+            for part in self.qkv(x)
+        )
         mixed = _mix(query, key.transpose(2, 3), value, bias)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))  # (B, S, D)
         return output
@@ -235,7 +256,8 @@ class _DecoderLayer(nn.Module):
     def __init__(self, source: DecoderLayer, layers: LayerFactory) -> None:
         super().__init__()
         self.num_heads = source.self_attention.num_heads
-        self.qkv = _packed_qkv(source.self_attention, layers, scale_query=False)
+        weights, biases = _qkv(source.self_attention, scale_query=False)
+        self.qkv = layers.linear(torch.cat(weights), torch.cat(biases))
         self.self_output = _linear(source.self_attention.output_proj, layers)
         self.self_sublayer = source.self_attention_sublayer
         cross = source.cross_attention
@@ -320,20 +342,12 @@ def _linear(source: nn.Linear, layers: LayerFactory, factor: float = 1.0) -> nn.
     return layers.linear(source.weight.detach() * factor, _bias_of(source) * factor)
 
 
-def _packed(sources: Sequence[nn.Linear], layers: LayerFactory) -> nn.Module:
-    """Make one product of several that read the same input."""
-    weight = torch.cat([source.weight.detach() for source in sources])
-    return layers.linear(weight, torch.cat([_bias_of(source) for source in sources]))
-
-
-def _packed_qkv(
-    attention: MultiHeadAttention, layers: LayerFactory, scale_query: bool
-) -> nn.Module:
+def _qkv(attention: MultiHeadAttention, scale_query: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """Give weights and biases of the three projections; the query's may take over the scale of the scores."""
     query, key, value = attention.query_proj, attention.key_proj, attention.value_proj
     factor = attention.head_size**-0.5 if scale_query else 1.0
-    weight = torch.cat((query.weight * factor, key.weight, value.weight)).detach()
-    bias = torch.cat((_bias_of(query) * factor, _bias_of(key), _bias_of(value)))
-    return layers.linear(weight, bias)
+    weights = [query.weight.detach() * factor, key.weight.detach(), value.weight.detach()]
+    return weights, [_bias_of(query) * factor, _bias_of(key), _bias_of(value)]
 
 
 def _bias_of(source: nn.Linear) -> Tensor:

@@ -8,6 +8,8 @@ all others together, and the LayerNorm before it keeps the range the same for ev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,7 +31,12 @@ class Int8Layers:
 
     def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
         """Create x W^T + b; see `export.graphs.LayerFactory`."""
-        return _Int8Linear(weight, bias, non_negative)
+        return _Int8Linear(_Int8Columns(weight, bias), non_negative)
+
+    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        """Create several products of one input, which is quantized once."""
+        pairs = zip(weights, biases, strict=True)
+        return _Int8Parallel([_Int8Columns(weight, bias) for weight, bias in pairs])
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the output projection, with the table as `embedding` has it."""
@@ -53,31 +60,68 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight.detach() / scales[:, None]).round().to(torch.int8), scales
 
 
-class _Int8Linear(nn.Module):
-    """x W^T + b; W is stored as the product reads it, (K, N)."""
+class _RowQuantizer(nn.Module):
+    """Rounds each row of x to unsigned int8 by its own scale."""
 
-    weight: Tensor
-    scales: Tensor
-    bias: Tensor
-
-    def __init__(self, weight: Tensor, bias: Tensor, non_negative: bool) -> None:
+    def __init__(self, non_negative: bool) -> None:
         super().__init__()
-        rounded, scales = quantize_rows(weight)
-        self.register_buffer("weight", rounded.t().contiguous())
-        self.register_buffer("scales", scales)
-        self.register_buffer("bias", bias.detach().clone())
         # What is never negative has the whole range of unsigned numbers for itself.
         self.non_negative = non_negative
         self.zero_point = 0 if non_negative else _ZERO_POINT
         self.levels = 255.0 if non_negative else 127.0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         largest = (x if self.non_negative else x.abs()).amax(-1, keepdim=True)
         largest = largest.clamp(min=_SMALLEST)  # (R, 1)
+        rounded = _quantize(x * (self.levels / largest), torch.tensor(1.0), self.zero_point)
+        return rounded, largest / self.levels
+
+
+class _Int8Columns(nn.Module):
+    """Product of quantized rows with W^T, and b; W is stored as the product reads it, (K, N)."""
+
+    weight: Tensor
+    scales: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        rounded, scales = quantize_rows(weight)
+        self.register_buffer("weight", rounded.t().contiguous())
+        self.register_buffer("scales", scales)
+        self.register_buffer("bias", bias.detach().clone())
+
+    def forward(self, rounded: Tensor, row_scales: Tensor, zero_point: int) -> Tensor:
         one = torch.tensor(1.0)
-        rounded = _quantize(x * (self.levels / largest), one, self.zero_point)
-        product = _multiply(rounded, self.weight, one, self.scales, self.zero_point)
-        return product * (largest / self.levels) + self.bias
+        product = _multiply(rounded, self.weight, one, self.scales, zero_point)
+        return product * row_scales + self.bias
+
+
+class _Int8Linear(nn.Module):
+    """x W^T + b."""
+
+    def __init__(self, columns: _Int8Columns, non_negative: bool) -> None:
+        super().__init__()
+        self.quantizer = _RowQuantizer(non_negative)
+        self.columns = columns
+
+    def forward(self, x: Tensor) -> Tensor:
+        rounded, row_scales = self.quantizer(x)
+        output: Tensor = self.columns(rounded, row_scales, self.quantizer.zero_point)
+        return output
+
+
+class _Int8Parallel(nn.Module):
+    """x W^T + b for several W and b."""
+
+    def __init__(self, columns: Sequence[_Int8Columns]) -> None:
+        super().__init__()
+        self.quantizer = _RowQuantizer(non_negative=False)
+        self.columns = nn.ModuleList(columns)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rounded, row_scales = self.quantizer(x)
+        return tuple(c(rounded, row_scales, self.quantizer.zero_point) for c in self.columns)
 
 
 class _Int8Vocabulary(nn.Module):
