@@ -1,0 +1,178 @@
+"""Stages 5 and 6 of 10: the rows of one worker, their caches, and where they lie.
+
+Logical order is what everybody else sees: sentences as they joined, the rows of one sentence adjacent. Physical places
+are chosen so that little is copied (`placement`). All rows of a sentence have the same age, so lengths are kept for
+sentences.
+
+Two sentences in slots 0 and 1; the first has beam 2, the second has just joined with one row:
+
+    logical row   0  1  2        places       1  0  2
+    sentence      0  0  1        lane         0  1  0
+    lane_rows     [[1, 0], [2, 2]]            an unused lane repeats the sentence's first row
+    row_lanes     [1, 0, 2]                   by place: sentence slot * 2 + lane
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
+from service.engine.placement import inherit
+from service.engine.self_attention_cache import SelfAttentionCache
+from service.rows import RowMoves
+
+__all__ = ["CacheShape", "DecoderState", "StepInputs"]
+
+IntArray = NDArray[np.int64]
+
+_LEAST_LANES = 2
+"""One query row alone would run a different kernel and give other bits than among several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """What the caches of a model look like."""
+
+    num_layers: int
+    num_heads: int
+    head_size: int
+    start_id: int
+    """Input of the decoder before the first token."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What the decoder graph reads in one step, beside the caches. By place, not by logical row."""
+
+    input_ids: IntArray
+    """(R,)"""
+    past_lengths: NDArray[np.int32]
+    """(R,)"""
+    lane_rows: IntArray
+    """(B, J)"""
+    row_lanes: IntArray
+    """(R,)"""
+
+
+class DecoderState:
+    """Rows, caches and places.
+
+    Attributes:
+        places: Place of each logical row, (R,).
+        self_attention: Caches of the rows, by place.
+        cross_attention: Caches of the sentences, by slot.
+    """
+
+    def __init__(self, shape: CacheShape) -> None:
+        self._start_id = shape.start_id
+        self.self_attention = SelfAttentionCache(shape.num_layers, shape.num_heads, shape.head_size)
+        self.cross_attention = CrossAttentionCache(
+            shape.num_layers, shape.num_heads, shape.head_size
+        )
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop all rows."""
+        empty = np.empty(0, np.int64)
+        self.places = empty
+        self._tokens = empty
+        self._slots = empty
+        self._lengths = empty
+        self._row_counts = empty
+        self._lay_out()
+        self.cross_attention.keep(empty)
+        self.self_attention.release()
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return len(self.places)
+
+    @property
+    def num_sentences(self) -> int:
+        """B."""
+        return len(self._slots)
+
+    @property
+    def longest_source(self) -> int:
+        """S, padding included."""
+        return self.cross_attention.padded_length if self.num_rows else 0
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of positions that hold something."""
+        positions = int(self._lengths @ self._row_counts)
+        return positions * self.self_attention.bytes_per_position + self.cross_attention.live_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory held."""
+        return self.self_attention.num_bytes + self.cross_attention.num_bytes
+
+    def admit(self, batches: list[EncodedBatch]) -> None:
+        """Append sentences with one row each, in the order of their places."""
+        count = sum(len(batch.places) for batch in batches)
+        self._grow(self.num_rows + count)
+        slots = np.empty(count, np.int64)
+        for batch in batches:
+            slots[batch.places] = self.cross_attention.admit(batch)
+        self._slots = np.concatenate([self._slots, slots])
+        self.places = np.concatenate([self.places, self.num_rows + np.arange(count)])
+        self._tokens = np.concatenate([self._tokens, np.full(count, self._start_id)])
+        self._lengths = np.concatenate([self._lengths, np.zeros(count, np.int64)])
+        self._row_counts = np.concatenate([self._row_counts, np.ones(count, np.int64)])
+        self._lay_out()
+
+    def step_inputs(self) -> StepInputs:
+        """Make room for one more token a row, and give the inputs of the step that writes it."""
+        self._grow(self.num_rows)
+        places, slots = self.places, self._slots[self._row_sentence]
+        num_lanes = max(_LEAST_LANES, int(self._row_counts.max()))
+        input_ids = np.empty(self.num_rows, np.int64)
+        input_ids[places] = self._tokens
+        past_lengths = np.empty(self.num_rows, np.int32)
+        past_lengths[places] = self._lengths[self._row_sentence]
+        lane_rows = np.empty((self.num_sentences, num_lanes), np.int64)
+        lane_rows[self._slots] = places[self._first_row][:, None]
+        lane_rows[slots, self._lane] = places
+        row_lanes = np.empty(self.num_rows, np.int64)
+        row_lanes[places] = slots * num_lanes + self._lane
+        return StepInputs(input_ids, past_lengths, lane_rows, row_lanes)
+
+    def note_step(self) -> None:
+        """The graph wrote one token more of each row."""
+        self._lengths = self._lengths + 1
+
+    def gather(self, moves: RowMoves) -> None:
+        """As `Decoder.gather`."""
+        parents, kept = moves.parent_rows, moves.kept_sentences
+        self._grow(len(parents))
+        placement = inherit(self.places[parents], self.num_rows)
+        lengths = self._lengths[self._row_sentence[parents[placement.copied]]]
+        self.self_attention.copy(placement.sources, placement.destinations, lengths)
+        self.places = placement.places
+        self._tokens = moves.token_ids
+        self._row_counts = moves.row_counts
+        if len(kept) < self.num_sentences:
+            self._slots = self.cross_attention.keep(self._slots[kept])
+            self._lengths = self._lengths[kept]
+        if not self.num_rows:
+            self.self_attention.release()
+        self._lay_out()
+
+    def _grow(self, num_rows: int) -> None:
+        """Make room for so many rows, each with one token more than it has."""
+        lengths = np.empty(self.num_rows, np.int64)
+        lengths[self.places] = self._lengths[self._row_sentence]
+        longest = int(self._lengths.max(initial=0)) + 1
+        self.self_attention.reserve(num_rows, longest, lengths)
+
+    def _lay_out(self) -> None:
+        """Which rows belong to which sentence, after either changed."""
+        counts = self._row_counts
+        self._first_row = counts.cumsum() - counts  # (B,)
+        self._row_sentence = np.repeat(np.arange(len(counts)), counts)  # (R,)
+        self._lane = np.arange(len(self.places)) - self._first_row[self._row_sentence]  # (R,)

@@ -1,0 +1,82 @@
+"""Stage 6 of 10: keys and values of the target so far, of every layer and row, updated in place by the decoder graph.
+
+One array, (L, 2, R_cap, H, C, Dh): the first R rows of each layer are contiguous, so R may change every step without a
+copy. Rows and positions grow by buckets; only the valid prefix of a row is ever copied.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SelfAttentionCache"]
+
+IntArray = NDArray[np.int64]
+
+_LEAST_ROWS = 8
+_LEAST_POSITIONS = 32
+_KEPT_WHEN_EMPTY_BYTES = 32 * 1024 * 1024
+
+
+def _bucket(needed: int, least: int) -> int:
+    """The smallest of least, 2 least, 4 least, ... that is enough."""
+    size = least
+    while size < needed:
+        size *= 2
+    return size
+
+
+class SelfAttentionCache:
+    """The buffer; who lies where is `DecoderState`'s business."""
+
+    def __init__(self, num_layers: int, num_heads: int, head_size: int) -> None:
+        self._sizes = (num_layers, num_heads, head_size)
+        self.bytes_per_position = num_layers * 2 * num_heads * head_size * 4
+        """Of one row."""
+        self.buffer = self._allocate(0, 0)
+
+    def bytes_for(self, num_rows: int, num_positions: int) -> int:
+        """Memory held for so many rows of such a length."""
+        rows, positions = _bucket(num_rows, _LEAST_ROWS), _bucket(num_positions, _LEAST_POSITIONS)
+        return rows * positions * self.bytes_per_position
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held."""
+        return self.buffer.nbytes
+
+    def reserve(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
+        """Make room.
+
+        Args:
+            num_rows: Rows that must fit.
+            num_positions: Positions that must fit.
+            lengths: Valid positions of the rows that are there, by place.
+        """
+        if num_rows <= self.buffer.shape[2] and num_positions <= self.buffer.shape[4]:
+            return
+        old = self.buffer
+        needed_rows = max(num_rows, len(lengths))
+        self.buffer = self._allocate(
+            _bucket(needed_rows, _LEAST_ROWS), _bucket(num_positions, _LEAST_POSITIONS)
+        )
+        for place, length in enumerate(lengths.tolist()):
+            self.buffer[:, :, place, :, :length] = old[:, :, place, :, :length]
+
+    def copy(self, sources: IntArray, destinations: IntArray, lengths: IntArray) -> None:
+        """Copy the valid prefix of rows to other places."""
+        buffer = self.buffer
+        for source, destination, length in zip(
+            sources.tolist(), destinations.tolist(), lengths.tolist(), strict=True
+        ):
+            buffer[:, :, destination, :, :length] = buffer[:, :, source, :, :length]
+
+    def release(self) -> None:
+        """Give large memory back; there are no rows."""
+        if self.buffer.nbytes > _KEPT_WHEN_EMPTY_BYTES:
+            self.buffer = self._allocate(0, 0)
+
+    def _allocate(self, rows: int, positions: int) -> NDArray[np.float32]:
+        num_layers, num_heads, head_size = self._sizes
+        # Not cleared: the graph reads no position that was not written, and untouched pages cost nothing.
+        return np.empty((num_layers, 2, rows, num_heads, positions, head_size), np.float32)

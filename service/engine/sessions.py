@@ -1,0 +1,67 @@
+"""Start-up: ONNX Runtime sessions as the engine needs them.
+
+One thread in a session: several workers share it, each on its own core. Results must not depend on the batch and must
+not change between runs, so nothing that adapts to shapes is on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnxruntime as ort
+
+from service.errors import ConfigError
+
+__all__ = ["PROVIDERS", "create_session"]
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+"""Names of settings and of ONNX Runtime."""
+
+_VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
+_SATURATING_FLAGS = {"avx2"}
+
+
+def create_session(path: Path, provider: str) -> ort.InferenceSession:
+    """Load a graph.
+
+    Raises:
+        ConfigError: The provider that was asked for is not the one that runs: ONNX Runtime falls back silently.
+    """
+    wanted = PROVIDERS[provider]
+    if wanted not in ort.get_available_providers():
+        raise ConfigError(
+            f"`provider` is {provider!r}, but this ONNX Runtime has only "
+            f"{', '.join(ort.get_available_providers())}."
+        )
+    session = ort.InferenceSession(path, _session_options(), providers=[wanted])
+    running = session.get_providers()[0]
+    if running != wanted:
+        raise ConfigError(f"`provider` is {provider!r}, but {running} runs.")
+    return session
+
+
+def _session_options() -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # A pattern is kept for every combination of shapes, and here every step may have its own.
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if _int8_saturates():
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
+
+
+def _int8_saturates(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether u8 x s8 products overflow 16 bits on this processor: x86 without VNNI."""
+    try:
+        text = cpu_info.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    flags = next(
+        (set(line.split()) for line in text.splitlines() if line.startswith("flags")), set()
+    )
+    return bool(flags & _SATURATING_FLAGS) and not flags & _VNNI_FLAGS
