@@ -1,0 +1,260 @@
+"""Stages 1 and 10 of 10: the gRPC server. Only this, `wire.py` and `health.py` know proto."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from protos.dragoman.v1 import translation_pb2 as pb
+from protos.dragoman.v1 import translation_pb2_grpc
+from service.answer_stream import answer_as_finished
+from service.config import ServerConfig, split_address
+from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
+from service.health import SERVICE_NAME, Health, add_reflection
+from service.interceptors import (
+    CallInterceptor,
+    RpcMethod,
+    RpcObserver,
+    as_told,
+    entry_of,
+    request_id_var,
+    value_or_error,
+)
+from service.request import Translation, TranslationRequest
+from service.translator import Translator
+from service.validation import Validator
+from service.wire import (
+    model_to_proto,
+    request_from_proto,
+    stream_request_from_proto,
+    translation_to_proto,
+)
+
+__all__ = ["METHODS", "GrpcServer", "TranslationServicer"]
+
+METHODS = (
+    RpcMethod("unary", SERVICE_NAME, "TranslateText"),
+    RpcMethod("unary", SERVICE_NAME, "ListModels"),
+    RpcMethod("bidi_stream", SERVICE_NAME, "StreamTranslateText"),
+)
+_MAX_ITEM_ID_CHARACTERS = 128
+_call_numbers = itertools.count(1)
+
+
+class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
+    """Answers the methods of `TranslationService`."""
+
+    def __init__(
+        self,
+        observer: RpcObserver,
+        *,
+        max_stream_items: int = 64,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without models: every call is UNAVAILABLE until `start`."""
+        self._observer = observer
+        self._max_stream_items = max_stream_items
+        self._clock = clock
+        self._parts: tuple[Validator, Translator] | None = None
+        self._refusal = DrainingError("The server is loading its models.")
+
+    def start(self, validator: Validator, translator: Translator) -> None:
+        """Models are loaded: answer from now on."""
+        self._parts = validator, translator
+
+    def stop(self, refusal: DragomanError) -> None:
+        """Refuse every new call with this error; calls that run go on."""
+        self._refusal = DrainingError(str(refusal))
+        self._parts = None
+
+    async def TranslateText(  # noqa: N802
+        self, request: pb.TranslateTextRequest, context: Any
+    ) -> pb.TranslateTextResponse:
+        """Translate a list of texts."""
+        validator, translator = self._ready()
+        valid = validator.validate(
+            request_from_proto(request, request_id=_call_key(), deadline=self._deadline(context))
+        )
+        translations = await translator.translate(valid)
+        manifest = translator.manifest(valid.model)
+        return pb.TranslateTextResponse(
+            model=manifest.name,
+            model_version=manifest.version,
+            source_language_code=manifest.source_language,
+            target_language_code=manifest.target_language,
+            translations=[self._to_proto(each, valid.return_scores) for each in translations],
+        )
+
+    async def ListModels(  # noqa: N802
+        self, request: pb.ListModelsRequest, context: Any
+    ) -> pb.ListModelsResponse:
+        """List the loaded models."""
+        validator, _ = self._ready()
+        manifests = validator.find(request.source_language_code, request.target_language_code)
+        return pb.ListModelsResponse(models=[model_to_proto(each) for each in manifests])
+
+    async def StreamTranslateText(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.StreamTranslateTextRequest], context: Any
+    ) -> AsyncIterator[pb.StreamTranslateTextResponse]:
+        """Translate texts as they come, and answer each when it is finished."""
+        self._ready()
+        answer = functools.partial(
+            self._answer_item, key=_call_key(), deadline=self._deadline(context), unanswered=set()
+        )
+        answers = answer_as_finished(request_iterator, answer, self._max_stream_items)
+        async with aclosing(answers):
+            async for response in answers:
+                yield response
+
+    async def _answer_item(
+        self,
+        item: pb.StreamTranslateTextRequest,
+        *,
+        key: str,
+        deadline: float | None,
+        unanswered: set[str],
+    ) -> pb.StreamTranslateTextResponse:
+        """Answer one text of a stream; whatever goes wrong is its status."""
+        fault = _item_fault(item.id, unanswered)
+        if fault is not None:
+            return self._refused(item.id, fault)
+        unanswered.add(item.id)
+        request = stream_request_from_proto(item, request_id=key, deadline=deadline)
+        response = await value_or_error(self._translate_item(item.id, request))
+        unanswered.discard(item.id)
+        return self._refused(item.id, response) if isinstance(response, Exception) else response
+
+    async def _translate_item(
+        self, item_id: str, request: TranslationRequest
+    ) -> pb.StreamTranslateTextResponse:
+        validator, translator = self._ready()
+        valid = validator.validate(request)
+        (translation,) = await translator.translate(valid)
+        manifest = translator.manifest(valid.model)
+        return pb.StreamTranslateTextResponse(
+            id=item_id,
+            model=manifest.name,
+            model_version=manifest.version,
+            source_language_code=manifest.source_language,
+            target_language_code=manifest.target_language,
+            translation=self._to_proto(translation, valid.return_scores),
+        )
+
+    def _refused(self, item_id: str, error: Exception) -> pb.StreamTranslateTextResponse:
+        translation = self._to_proto(Translation(translated_text="", error=as_told(error)), False)
+        return pb.StreamTranslateTextResponse(id=item_id, translation=translation)
+
+    def _to_proto(self, translation: Translation, with_scores: bool) -> pb.Translation:
+        if translation.error is not None:
+            reason = entry_of(translation.error).rejection
+            if reason is not None:
+                self._observer.on_rejected(reason)
+        return translation_to_proto(translation, with_scores=with_scores)
+
+    def _ready(self) -> tuple[Validator, Translator]:
+        if self._parts is None:
+            raise self._refusal
+        return self._parts
+
+    def _deadline(self, context: Any) -> float | None:
+        seconds_left = context.time_remaining()
+        return None if seconds_left is None else self._clock() + seconds_left
+
+
+class GrpcServer:
+    """Listens, and ends without losing a call."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        servicer: TranslationServicer,
+        health: Health,
+        observer: RpcObserver,
+    ) -> None:
+        """Take what answers. Nothing listens before `start`."""
+        self._config = config
+        self._servicer = servicer
+        self._health = health
+        self._server = grpc.aio.server(
+            interceptors=[CallInterceptor(observer)], options=_channel_options(config)
+        )
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: The address cannot be listened on.
+        """
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._server)
+        await self._health.add_to(self._server)
+        add_reflection(self._server, [SERVICE_NAME])
+        listen = self._config.listen
+        try:
+            self.port = self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"Cannot listen on {listen} (`server.listen`): {listen_fault(listen)}."
+            ) from error
+        await self._server.start()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new calls, let running ones end for at most this long, and close."""
+        await self._server.stop(grace_seconds)
+
+
+def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
+    def milliseconds(seconds: float) -> int:
+        return int(seconds * 1000)
+
+    return [
+        # Without it a second server shares a port that is in use, and no error is raised.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", config.max_receive_message_bytes),
+        ("grpc.max_send_message_length", config.max_send_message_bytes),
+        ("grpc.keepalive_time_ms", milliseconds(config.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", milliseconds(config.keepalive_timeout_seconds)),
+        # Clients may ping as often as we do ourselves, with or without calls.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", milliseconds(10)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_connection_age_ms", milliseconds(config.max_connection_age_seconds)),
+        ("grpc.max_connection_age_grace_ms", milliseconds(config.max_connection_age_grace_seconds)),
+    ]
+
+
+def listen_fault(address: str) -> str:
+    """Tell why an address cannot be listened on: the gRPC library only says that it failed."""
+    host, port = split_address(address)
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+            probe.listen()
+    except OSError as error:
+        return error.strerror or str(error)
+    return "the library refused it"
+
+
+def _call_key() -> str:
+    """Name a call, for logs and for the scheduler's turns: request ids come from clients and may repeat."""
+    return f"{request_id_var.get()}#{next(_call_numbers)}"
+
+
+def _item_fault(item_id: str, unanswered: set[str]) -> DragomanError | None:
+    if not 1 <= len(item_id) <= _MAX_ITEM_ID_CHARACTERS:
+        return InvalidRequestError(
+            f"`id` must have 1 to {_MAX_ITEM_ID_CHARACTERS} characters, but has {len(item_id)}."
+        )
+    if item_id in unanswered:
+        return InvalidRequestError("`id` must not be that of a text that is still unanswered.")
+    return None

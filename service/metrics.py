@@ -1,0 +1,274 @@
+"""The only Prometheus code: what the core and the interceptors tell, as the metrics of ARCHITECTURE.md.
+
+A registry of our own, so that nothing else in the process shows up. Label values come from closed sets: loaded models,
+registered methods, and the constants below; what is outside counts as "other".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import prometheus_client
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+
+from service.errors import ConfigError
+from service.interceptors import RpcEnded, RpcMethod
+from service.request import Outcome
+from service.stats import Gauges, SequenceStats, StepStats
+
+__all__ = ["MetricsServer", "ModelInfo", "PrometheusObserver"]
+
+_OTHER = "other"
+_REJECTIONS = ("queue_full", "deadline", "invalid", "rate", "draining")
+_GUARDS = ("truncated", "repetition", "copied", "placeholder")
+_RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
+_REQUEST_BUCKETS = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+)
+_QUEUE_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+)
+_STEP_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024)
+_ROW_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+_GAUGES = {
+    "dragoman_queue_depth": "Sentences waiting.",
+    "dragoman_running_sequences": "Sentences being decoded.",
+    "dragoman_running_rows": "Decoder rows in use.",
+    "dragoman_kv_cache_bytes": "Bytes of live rows in the caches.",
+    "dragoman_kv_reserved_bytes": "Memory held for the caches.",
+}
+_HISTOGRAMS = {
+    "dragoman_queue_seconds": ("Time that a sentence waited.", _QUEUE_BUCKETS),
+    "dragoman_encode_seconds": ("Encoder time of a sentence's batch.", _STEP_BUCKETS),
+    "dragoman_decode_seconds": ("Time that a sentence was decoded.", _REQUEST_BUCKETS),
+    "dragoman_sentence_seconds": ("Time of a sentence, all told.", _REQUEST_BUCKETS),
+    "dragoman_step_seconds": ("Time of a step of the engine.", _STEP_BUCKETS),
+    "dragoman_step_rows": ("Decoder rows in a step.", _ROW_BUCKETS),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """The labels of `dragoman_model_info`."""
+
+    model: str
+    version: str
+    source: str
+    target: str
+    provider: str
+    precision: str
+    threads: int
+
+
+class _Families:
+    """Every metric, before labels."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def histogram(
+            name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+        ) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+        self.rpc_started = counter("grpc_server_started_total", "Calls begun.", *_RPC_LABELS)
+        self.rpc_handled = counter(
+            "grpc_server_handled_total", "Calls ended, by status code.", *_RPC_LABELS, "grpc_code"
+        )
+        self.rpc_seconds = histogram(
+            "grpc_server_handling_seconds", "Time of a call.", _RPC_LABELS, _REQUEST_BUCKETS
+        )
+        self.rejected = counter("dragoman_rejected_total", "Requests refused.", "reason")
+        for reason in _REJECTIONS:
+            self.rejected.labels(reason)
+        self.sentences = counter(
+            "dragoman_sentences_total", "Sentences that left.", "model", "outcome"
+        )
+        self.tokens = counter(
+            "dragoman_tokens_total",
+            "Tokens of sentences, EOS included, no padding.",
+            "model",
+            "side",
+        )
+        self.padded_tokens = counter(
+            "dragoman_padded_tokens_total",
+            "Positions that were computed, padding included.",
+            "model",
+            "graph",
+        )
+        self.guards = counter(
+            "dragoman_guard_total", "Guards that acted on an answer.", "model", "guard"
+        )
+        self.model_info = Gauge(
+            "dragoman_model_info",
+            "A loaded model.",
+            tuple(each.name for each in dataclasses.fields(ModelInfo)),
+            registry=registry,
+        )
+        self.gauges = {
+            name: Gauge(name, text, ("model",), registry=registry) for name, text in _GAUGES.items()
+        }
+        self.histograms = {
+            name: histogram(name, text, ("model",), buckets)
+            for name, (text, buckets) in _HISTOGRAMS.items()
+        }
+
+
+class _ModelMetrics:
+    """The metrics of one model, looked up once: a step updates a dozen of them."""
+
+    def __init__(self, families: _Families, model: str) -> None:
+        self.gauges = {name: each.labels(model) for name, each in families.gauges.items()}
+        self.histograms = {name: each.labels(model) for name, each in families.histograms.items()}
+        self.sentences = {o: families.sentences.labels(model, o.value) for o in Outcome}
+        self.source_tokens = families.tokens.labels(model, "source")
+        self.target_tokens = families.tokens.labels(model, "target")
+        self.encoder_padded_tokens = families.padded_tokens.labels(model, "encoder")
+        self.decoder_padded_tokens = families.padded_tokens.labels(model, "decoder")
+        self.guards = {name: families.guards.labels(model, name) for name in (*_GUARDS, _OTHER)}
+
+
+class PrometheusObserver:
+    """Receives stats of the core and of calls; thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register every metric."""
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._families = _Families(registry)
+        self._models: dict[str, _ModelMetrics] = {}
+
+    def start_model(self, info: ModelInfo) -> None:
+        """Admit a loaded model as a label, with all its counters at zero."""
+        self._models[info.model] = _ModelMetrics(self._families, info.model)
+        labels = {name: str(value) for name, value in dataclasses.asdict(info).items()}
+        self._families.model_info.labels(**labels).set(1)
+
+    def start_methods(self, methods: Iterable[RpcMethod]) -> None:
+        """Show the registered methods with all their counters at zero."""
+        for method in methods:
+            self._families.rpc_started.labels(method.kind, method.service, method.name)
+            self._families.rpc_seconds.labels(method.kind, method.service, method.name)
+
+    def on_step(self, stats: StepStats) -> None:
+        """A step ended."""
+        model = self._model(stats.model)
+        model.histograms["dragoman_step_seconds"].observe(stats.step_seconds)
+        model.histograms["dragoman_step_rows"].observe(stats.num_rows)
+        model.encoder_padded_tokens.inc(stats.encoder_padded_tokens)
+        model.decoder_padded_tokens.inc(stats.decoder_padded_tokens)
+
+    def on_sequence(self, stats: SequenceStats) -> None:
+        """A sentence left."""
+        model = self._model(stats.model)
+        model.sentences[stats.outcome].inc()
+        model.histograms["dragoman_queue_seconds"].observe(stats.queue_seconds)
+        model.histograms["dragoman_sentence_seconds"].observe(stats.sentence_seconds)
+        if stats.admitted:
+            model.histograms["dragoman_encode_seconds"].observe(stats.encode_seconds)
+            model.histograms["dragoman_decode_seconds"].observe(stats.decode_seconds)
+            model.source_tokens.inc(stats.source_tokens)
+        model.target_tokens.inc(stats.target_tokens)
+
+    def on_gauges(self, gauges: Gauges) -> None:
+        """What a model holds has changed."""
+        metrics = self._model(gauges.model).gauges
+        metrics["dragoman_queue_depth"].set(gauges.queue_depth)
+        metrics["dragoman_running_sequences"].set(gauges.running_sequences)
+        metrics["dragoman_running_rows"].set(gauges.running_rows)
+        metrics["dragoman_kv_cache_bytes"].set(gauges.kv_cache_bytes)
+        metrics["dragoman_kv_reserved_bytes"].set(gauges.kv_reserved_bytes)
+
+    def on_rejected(self, reason: str) -> None:
+        """A request was refused."""
+        self._families.rejected.labels(reason if reason in _REJECTIONS else _OTHER).inc()
+
+    def on_guard(self, model: str, guard: str) -> None:
+        """A guard acted on an answer."""
+        self._model(model).guards[guard if guard in _GUARDS else _OTHER].inc()
+
+    def on_rpc_started(self, method: RpcMethod) -> None:
+        """A call began."""
+        self._families.rpc_started.labels(method.kind, method.service, method.name).inc()
+
+    def on_rpc_ended(self, ended: RpcEnded) -> None:
+        """A call ended."""
+        labels = (ended.method.kind, ended.method.service, ended.method.name)
+        self._families.rpc_handled.labels(*labels, ended.code).inc()
+        self._families.rpc_seconds.labels(*labels).observe(ended.seconds)
+
+    def _model(self, name: str) -> _ModelMetrics:
+        known = self._models.get(name) or self._models.get(_OTHER)
+        if known is None:
+            known = self._models[_OTHER] = _ModelMetrics(self._families, _OTHER)
+        return known
+
+
+class MetricsServer:
+    """Answers scrapes on a port of its own, from a thread of its own."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        """Start to listen.
+
+        Raises:
+            ConfigError: The address cannot be listened on.
+        """
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(
+                port, addr=host, registry=registry
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigError(
+                f"Cannot listen on {host}:{port} for metrics (`metrics.listen`): {reason}."
+            ) from error
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
