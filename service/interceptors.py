@@ -256,7 +256,8 @@ class _Call:
 
     def _code(self, error: BaseException | None) -> grpc.StatusCode:
         if error is None or isinstance(error, grpc.aio.AbortError):
-            return _CODES[self._context.code()]
+            code = self._context.code()  # None, a number or an enum, depending on who set it
+            return code if isinstance(code, grpc.StatusCode) else _CODES[code or 0]
         if isinstance(error, asyncio.CancelledError):
             seconds_left = self._context.time_remaining()
             is_late = seconds_left is not None and seconds_left <= 0
