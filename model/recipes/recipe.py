@@ -32,7 +32,7 @@ STAGES = (
         name="decoder",
         loss="distribution",
         minutes=35.0,
-        learning_rates=(("self_attention", 1e-3), ("decoder", 5e-4)),
+        learning_rates=(("self_attention", 5e-4), ("decoder", 1.5e-4)),
         final_rate=0.2,
     ),
     StageConfig(

@@ -1,0 +1,111 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from model.checkpoint import load_model
+from model.recipes.distiller import Distiller, DistillerConfig
+from model.recipes.pairs import PairStore, TokenStore
+from model.recipes.stages import StageConfig
+from model.recipes.teacher import Teacher, create_student
+from tests.tiny_models import make_config
+
+STAGES = (
+    StageConfig(
+        name="cells", loss="cells", minutes=0.002, learning_rates=(("self_attention", 1e-2),)
+    ),
+    StageConfig(
+        name="all",
+        loss="distribution",
+        minutes=0.002,
+        learning_rates=(("self_attention", 1e-3), ("decoder", 1e-3), ("encoder", 1e-3)),
+    ),
+)
+
+
+def make_pairs(count=60):
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(2, 9, size=count)
+    ids = generator.integers(3, 12, size=int(lengths.sum())).astype(np.uint16)
+    store = TokenStore(ids, np.concatenate(([0], np.cumsum(lengths))))
+    return PairStore(store, store)
+
+
+def create_distiller(run, stages=STAGES):
+    torch.manual_seed(0)
+    teacher = Teacher(make_config(output_bias=True, dropout=0.0)).eval().requires_grad_(False)
+    config = DistillerConfig(
+        stages=stages, run=run, held_out_pairs=10, checkpoint_seconds=0.02, log_steps=5, bf16=False
+    )
+    return Distiller(config, teacher, create_student(teacher), make_pairs())
+
+
+def read_log(run):
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_stages_run_in_order_and_bring_the_student_nearer(tmp_path):
+    distiller = create_distiller(tmp_path)
+    before = distiller.evaluate()["held_out_divergence"]
+    distiller.train()
+    assert distiller.evaluate()["held_out_divergence"] < before
+    assert [line["stage"] for line in read_log(tmp_path) if line.get("event") == "start"] == [
+        "cells",
+        "all",
+    ]
+
+
+def test_each_stage_leaves_its_weights(tmp_path):
+    distiller = create_distiller(tmp_path)
+    distiller.train()
+    last = load_model(tmp_path / "stage-all").state_dict()
+    for name, tensor in distiller.student.state_dict().items():
+        assert torch.equal(tensor, last[name])
+    assert 1 <= len(list((tmp_path / "kept").glob("step-*"))) <= 6
+
+
+def test_interrupted_run_goes_on_where_it_stood(tmp_path):
+    first = create_distiller(tmp_path, STAGES[:1])
+    first.train()
+    steps = json.loads((tmp_path / "last" / "trainer.json").read_text())["step"]
+    second = create_distiller(tmp_path)
+    assert second.progress.step == steps > 0
+    for name, tensor in first.student.state_dict().items():
+        assert torch.equal(tensor, second.student.state_dict()[name])
+    second.train()
+    assert "all" in {line["stage"] for line in read_log(tmp_path)}
+
+
+def test_interrupted_stage_takes_up_the_optimizer_too(tmp_path):
+    create_distiller(tmp_path, STAGES[:1]).train()
+    again = create_distiller(tmp_path, (StageConfig(**{**stage_fields(), "minutes": 0.004}),))
+    steps = again.progress.step
+    again.train()
+    assert again.progress.stage == 1
+    resumed = [line for line in read_log(tmp_path) if line["step"] == steps]
+    assert resumed[-1]["event"] == "start"
+
+
+def test_embeddings_stay_the_teachers(tmp_path):
+    distiller = create_distiller(tmp_path)
+    distiller.train()
+    theirs = distiller.teacher.body.source_embedding.weight
+    assert torch.equal(distiller.student.source_embedding.weight, theirs)
+
+
+def test_nan_stops_the_run(tmp_path):
+    distiller = create_distiller(tmp_path, STAGES[1:])
+    with torch.no_grad():
+        distiller.student.encoder.layers[0].feed_forward.linear_in.weight.fill_(float("nan"))
+    with pytest.raises(RuntimeError, match="non-finite"):
+        distiller.train()
+
+
+def stage_fields():
+    stage = STAGES[0]
+    return {
+        "name": stage.name,
+        "loss": stage.loss,
+        "learning_rates": stage.learning_rates,
+    }

@@ -1,0 +1,85 @@
+import lzma
+
+import numpy as np
+import pytest
+
+from model.recipes.pairs import PairStore, TokenStore, load_pairs
+from tests.tiny_models import make_tokenizer
+
+PAIRS = [
+    ("a small cat", "um gato pequeno"),
+    ("the rain", "a chuva"),
+    ("the red mat and", "o tapete"),
+]
+
+
+def make_store(lengths):
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    ids = np.concatenate([np.full(length, row + 1) for row, length in enumerate(lengths)])
+    store = TokenStore(ids.astype(np.uint16), starts)
+    return PairStore(store, store)
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    make_tokenizer().save(tmp_path)
+    file = tmp_path / "pairs.tsv.xz"
+    file.write_bytes(lzma.compress("".join(f"{s}\t{t}\n" for s, t in PAIRS).encode()))
+    return file, tmp_path / "tokenizer.spm", tmp_path / "tokens"
+
+
+def test_pairs_come_back_with_their_end_of_sentence(inputs):
+    file, tokenizer_path, cache = inputs
+    store = load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    tokenizer = make_tokenizer()
+    batch = store.batch(np.arange(3))
+    for row, (source, target) in enumerate(PAIRS):
+        source_ids = batch.source_ids[row][batch.source_mask[row]].tolist()
+        target_ids = batch.target_ids[row][batch.target_mask[row]].tolist()
+        assert tokenizer.decode_source(source_ids[:-1]) == source
+        assert tokenizer.decode_target(target_ids[:-1]) == target
+        assert source_ids[-1] == target_ids[-1] == tokenizer.eos_id
+
+
+def test_second_run_reads_the_arrays_of_the_first(inputs):
+    file, tokenizer_path, cache = inputs
+    load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    file.unlink()
+    assert len(load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)) == 3
+
+
+def test_long_pairs_and_pairs_past_the_limit_are_left_out(inputs):
+    file, tokenizer_path, cache = inputs
+    assert len(load_pairs([file], tokenizer_path, cache, max_pairs=2, max_tokens=50)) == 2
+    longest = max(len(make_tokenizer().encode_source(source)) for source, _ in PAIRS)
+    store = load_pairs([file], tokenizer_path, cache / "b", max_pairs=10, max_tokens=longest - 1)
+    assert len(store) < 3
+
+
+def test_line_without_a_tab_is_refused_with_file_and_line(inputs):
+    file, tokenizer_path, cache = inputs
+    file.write_bytes(lzma.compress(b"one\tum\ntwo\n"))
+    with pytest.raises(ValueError, match=r"pairs\.tsv\.xz:2: needs source TAB target"):
+        load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+
+
+def test_batches_hold_every_pair_once_and_stay_in_their_budget():
+    lengths = np.random.default_rng(0).integers(1, 30, size=200)
+    store = make_store(lengths)
+    batches = store.batches(np.arange(200), max_tokens=100, seed=1)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(200))
+    assert all(lengths[rows].max() * len(rows) <= 100 for rows in batches)
+    padded = sum(int(lengths[rows].max()) * len(rows) for rows in batches)
+    assert padded < 1.1 * lengths.sum()
+
+
+def test_order_of_batches_depends_on_the_seed_alone():
+    store = make_store(np.random.default_rng(0).integers(1, 30, size=50))
+    first, same, other = (store.batches(np.arange(50), 60, seed) for seed in (1, 1, 2))
+    assert [rows.tolist() for rows in first] == [rows.tolist() for rows in same]
+    assert [rows.tolist() for rows in first] != [rows.tolist() for rows in other]
+
+
+def test_pair_longer_than_the_budget_has_a_batch_of_its_own():
+    batches = make_store(np.array([3, 50, 4])).batches(np.arange(3), max_tokens=10, seed=0)
+    assert sorted(rows.tolist() for rows in batches) == [[0, 2], [1]]
