@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from export.signature import VOCAB_BLOCK, padded_vocab_size
 from model.attention import MultiHeadAttention
 from model.decoder import DecoderLayer
 from model.embedding import InputEmbedding
@@ -25,16 +26,11 @@ from model.feed_forward import FeedForward
 from model.transformer import Transformer
 
 __all__ = [
-    "VOCAB_BLOCK",
     "DecoderGraph",
     "EncoderGraph",
     "FloatLayers",
     "LayerFactory",
-    "padded_vocab_size",
 ]
-
-VOCAB_BLOCK = 64
-"""Top-k looks at maxima of blocks of so many words first; the vocabulary is padded to whole blocks."""
 
 _MASKED = -1e30
 """Added to a score that may not be attended: exp(masked - maximum) is exactly 0."""
@@ -326,11 +322,6 @@ class _FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = self.linear_out(self.activation(self.linear_in(x)))
         return output
-
-
-def padded_vocab_size(size: int) -> int:
-    """Round a vocabulary up to whole blocks of `VOCAB_BLOCK`; words behind its end have probability 0."""
-    return -(-size // VOCAB_BLOCK) * VOCAB_BLOCK
 
 
 def _padded_rows(table: Tensor) -> Tensor:

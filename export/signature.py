@@ -13,6 +13,7 @@ from dataclasses import dataclass
 __all__ = [
     "CANDIDATE_IDS",
     "CANDIDATE_LOG_PROBS",
+    "DISABLED_OPTIMIZERS",
     "EDIT_BIASES",
     "EDIT_POSITIONS",
     "EDIT_SCALES",
@@ -20,11 +21,16 @@ __all__ = [
     "INPUT_IDS",
     "LANE_ROWS",
     "LOG_PROBS",
+    "MIN_CAPACITY",
+    "MIN_LANES",
+    "MIN_SOURCE_LENGTH",
     "NUM_CANDIDATES",
     "PAST_LENGTHS",
     "ROW_LANES",
+    "SATURATING_CPU_CONFIG",
     "SOURCE_MASK",
     "TOTAL_LENGTH",
+    "VOCAB_BLOCK",
     "TensorSpec",
     "cross_key",
     "cross_value",
@@ -32,6 +38,7 @@ __all__ = [
     "decoder_outputs",
     "encoder_inputs",
     "encoder_outputs",
+    "padded_vocab_size",
     "past_self_key",
     "past_self_value",
     "present_cross_key",
@@ -39,6 +46,24 @@ __all__ = [
     "present_self_key",
     "present_self_value",
 ]
+
+DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
+"""Optimizers of ONNX Runtime that a session of these graphs must do without: the fused operator is 7 times slower."""
+
+SATURATING_CPU_CONFIG = {"session.x64quantprecision": "1"}
+"""Session configuration for x86 processors without VNNI, whose 8-bit products would overflow silently."""
+
+MIN_SOURCE_LENGTH = 2
+"""Least padded source length S: a single position runs another kernel, with other bits."""
+
+MIN_LANES = 2
+"""Least number of lanes J, for the same reason."""
+
+MIN_CAPACITY = 2
+"""Least cache capacity C: with 1 the runtime takes the step for a prompt."""
+
+VOCAB_BLOCK = 64
+"""The vocabulary of the graphs is padded to whole blocks of so many words; the padding has log-probability -inf."""
 
 INPUT_IDS = "input_ids"
 SOURCE_MASK = "attention_mask"
@@ -63,6 +88,11 @@ class TensorSpec:
     name: str
     dtype: str
     axes: tuple[str | int, ...]
+
+
+def padded_vocab_size(vocab_size: int) -> int:
+    """Round a vocabulary up to whole blocks of `VOCAB_BLOCK`."""
+    return -(-vocab_size // VOCAB_BLOCK) * VOCAB_BLOCK
 
 
 def past_self_key(layer: int) -> str:
@@ -133,7 +163,8 @@ def decoder_inputs(num_layers: int, num_heads: int, head_size: int) -> tuple[Ten
     also the position of the new token; `total_length` is the cache capacity `C` (ONNX Runtime wants it as a
     scalar). `lane_rows` says which row each lane of a sentence holds (unused lanes repeat any valid row) and
     `row_lanes` the flat lane (sentence * J + lane) that holds each row. An edit turns the log-probability of
-    (row, token) into `log_prob * scale + bias`; a ban is scale 1 and bias -inf.
+    (row, token) into `log_prob * scale + bias`; a ban is scale 1 and bias -inf; no position may be edited twice.
+    `num_candidates` is at most the vocabulary.
     """
     specs = [
         TensorSpec(INPUT_IDS, "int64", ("R",)),
@@ -161,12 +192,13 @@ def decoder_outputs(
 ) -> tuple[TensorSpec, ...]:
     """Outputs of the decoder graph: the best `N` candidates of each row, best first, and the caches.
 
-    `log_probs` is the whole distribution after the edits; it is fetched only where rows are sampled.
+    Equal candidates come in the order of their ids. `log_probs` is the whole distribution after the edits; it is
+    fetched only where rows are sampled.
     """
     specs = [
         TensorSpec(CANDIDATE_IDS, "int64", ("R", "N")),
         TensorSpec(CANDIDATE_LOG_PROBS, "float32", ("R", "N")),
-        TensorSpec(LOG_PROBS, "float32", ("R", vocab_size)),
+        TensorSpec(LOG_PROBS, "float32", ("R", padded_vocab_size(vocab_size))),
     ]
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)
