@@ -48,6 +48,11 @@ class BackPointers:
         """Number of the last entry."""
         return self._first + len(self._entries) - 1
 
+    @property
+    def num_entries(self) -> int:
+        """Entries that are remembered."""
+        return len(self._entries)
+
     def last_tokens(self) -> IntArray:
         """The last token of each present row, (R,); meaningless for a row before its first token."""
         return self._entries[-1].tokens

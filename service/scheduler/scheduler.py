@@ -79,6 +79,11 @@ class Scheduler:
         """Sentences that are being decoded."""
         return len(self._running)
 
+    @property
+    def num_deadlines(self) -> int:
+        """Deadlines that are remembered, some of them of sentences that are gone."""
+        return len(self._deadlines)
+
     def add(self, sequence: Sequence, now: float) -> None:
         """Take a sentence in. It must fit alone (`BatchBudget.fits_alone`)."""
         self._tracked[sequence.sequence_id] = _Tracked(sequence, arrived=now)

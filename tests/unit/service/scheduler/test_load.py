@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from service.scheduler.load import WorkerLoad, work_of
+from tests.builders import make_sequence
+
+
+def test_nothing_is_estimated_before_anything_is_known() -> None:
+    load = WorkerLoad()
+    load.add(make_sequence())
+    assert load.seconds_until_done(1, 10) is None
+    load.learn_speed(100, 1.0)
+    assert load.seconds_until_done(1, 10) is None
+
+
+def test_time_is_work_over_speed() -> None:
+    load = WorkerLoad()
+    load.learn_speed(1000, 2.0)
+    load.learn_length(source_tokens=10, target_tokens=20)
+    assert load.seconds_for(100) == pytest.approx(100 * 2.0 / 500)
+
+
+def test_a_document_ahead_counts_only_for_its_turns() -> None:
+    load = WorkerLoad()
+    load.learn_speed(1, 1.0)
+    load.learn_length(1, 1)
+    for _ in range(100):
+        load.add(make_sequence((1,), request_id="document", beam_size=1))
+    assert load.seconds_until_done(1, 1) == pytest.approx(2.0)
+    assert load.seconds_until_done(10, 10) == pytest.approx(20.0)
+    assert load.seconds_until_done(1000, 1000) == pytest.approx(1100.0)
+
+
+def test_the_recent_past_counts_more() -> None:
+    load = WorkerLoad()
+    load.learn_length(1, 1)
+    load.learn_speed(1000, 10.0)
+    for _ in range(20):
+        load.learn_speed(10_000, 10.0)
+    assert load.seconds_for(1000) == pytest.approx(1.0, rel=0.01)
+
+
+def test_everything_given_back_leaves_nothing() -> None:
+    load = WorkerLoad()
+    load.learn_speed(1, 1.0)
+    load.learn_length(1, 1)
+    sequences = [make_sequence((1,) * n, request_id=str(n % 2)) for n in range(1, 6)]
+    for sequence in sequences:
+        load.add(sequence)
+    assert load.outstanding_work == sum(map(work_of, sequences))
+    for sequence in sequences:
+        load.stop_waiting(sequence)
+        load.leave(sequence)
+    assert (load.outstanding_work, load.num_waiting) == (0, 0)
+    assert load.seconds_until_free() == 0.0
