@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.checkpoint import load_model, save_model
+from model.errors import DataError, ModelError
+from model.tokenizer import JOINT_FILE, SOURCE_FILE, Tokenizer
+from model.train import create_model, prepare_tokenizer, run
+from model.train_config_file import load_train_config
+from tests.tiny_models import SENTENCES, make_model, make_tokenizer
+
+MODEL = "d_model = 16\nnum_heads = 2\nd_ff = 32\nencoder_layers = 1\ndecoder_layers = 1\n"
+
+
+def _write(
+    folder: Path,
+    *,
+    model: str = MODEL,
+    tokenizer: str = "vocab_size = 310",
+    training: str = "",
+    data: str = "",
+) -> Path:
+    pairs = [(english, english.upper()) for english in SENTENCES[:2]]
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (folder / "train.tsv").write_text(text, encoding="utf-8")
+    path = folder / "recipe.toml"
+    path.write_text(
+        f'output = "run"\n[model]\n{model}\n[tokenizer]\n{tokenizer}\n'
+        f'[data]\ntrain = ["train.tsv"]\n{data}\n'
+        f'[training]\nmax_steps = 2\nwarmup_steps = 1\ndevice = "cpu"\n{training}\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_run_leaves_a_checkpoint_that_translates(tmp_path: Path) -> None:
+    run(_write(tmp_path))
+    last = tmp_path / "run" / "checkpoints" / "last"
+    model, tokenizer = load_model(last), Tokenizer.load_directory(last)
+    assert model.config.target_vocab_size == tokenizer.vocab_size == 310
+    assert model.config.eos_id == tokenizer.eos_id
+    assert (tmp_path / "run" / JOINT_FILE).is_file()
+
+
+def test_second_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    run(_write(tmp_path))
+    run(_write(tmp_path).rename(tmp_path / "again.toml"))
+    events = [
+        json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    ]
+    assert [event["event"] for event in events].count("resume") == 1
+    assert events[-1] == {**events[-1], "event": "resume", "step": 2}
+
+
+def test_seed_decides_the_first_weights(tmp_path: Path) -> None:
+    weights = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        run(_write(tmp_path / name))
+        checkpoint = tmp_path / name / "run" / "checkpoints" / "last"
+        weights.append(load_model(checkpoint).source_embedding.weight)
+    assert torch.equal(weights[0], weights[1])
+
+
+def test_separate_vocabularies_are_trained_on_their_own_side(tmp_path: Path) -> None:
+    config = load_train_config(_write(tmp_path, tokenizer="vocab_size = 285\njoint = false"))
+    config.output.mkdir()
+    tokenizer = prepare_tokenizer(config)
+    assert not tokenizer.is_joint
+    assert (config.output / SOURCE_FILE).is_file()
+    assert create_model(config, tokenizer).config.tie_embeddings == "decoder"
+
+
+def test_given_vocabulary_is_used_as_it_is(tmp_path: Path) -> None:
+    make_tokenizer(vocab_size=305).save(tmp_path)
+    config = load_train_config(_write(tmp_path, tokenizer=f'path = "{JOINT_FILE}"'))
+    assert prepare_tokenizer(config).vocab_size == 305
+
+
+def test_training_starts_from_a_checkpoint(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    start = make_model(source_vocab_size=320, target_vocab_size=320, seed=5)
+    save_model(tmp_path / "start", start, tokenizer, dtype=torch.float16)
+    config = load_train_config(_write(tmp_path, model='start_from = "start"\ndropout = 0.3'))
+    assert prepare_tokenizer(config).vocab_size == 320
+    model = create_model(config, tokenizer)
+    assert model.config.dropout == 0.3
+    assert torch.equal(model.source_embedding.weight, start.source_embedding.weight.half().float())
+
+
+def test_data_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path, data="max_source_tokens = 2")
+    with pytest.raises(DataError, match=r"`train` leaves no sentence pair \(2 are longer"):
+        run(path)
+
+
+def test_broken_data_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    path = _write(tmp_path)
+    (tmp_path / "train.tsv").write_text("one\tum\ntwo\n", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"train\.tsv:2: must be source TAB target"):
+        run(path)
