@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _embedded() -> list[Path]:
-    from service.app import find_embedded_bundles
+    from service.loading import embedded_bundles
 
-    directories = list(find_embedded_bundles())
+    directories = embedded_bundles()
     if not directories:
         raise CommandError("no bundle is embedded; name a directory.", exit_code=EXIT_USAGE)
     return directories
