@@ -1,4 +1,4 @@
-"""Answer a stream of items concurrently, each as soon as it is finished."""
+"""Streams of items: answer them concurrently, and stop reading them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["answer_as_finished"]
+__all__ = ["answer_as_finished", "until"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -53,3 +53,25 @@ async def answer_as_finished(
         for task in (reader, *tasks):
             task.cancel()
         await asyncio.wait([reader, *tasks])
+
+
+async def until(event: asyncio.Event, items: AsyncIterator[Item]) -> AsyncGenerator[Item, None]:
+    """Give items until there are no more, or until an event happens."""
+
+    async def read() -> Item | None:
+        return await anext(items, None)
+
+    happened = asyncio.ensure_future(event.wait())
+    try:
+        while True:
+            reading = asyncio.ensure_future(read())
+            try:
+                await asyncio.wait([reading, happened], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not reading.done():
+                    reading.cancel()
+            if reading.cancelled() or not reading.done() or (item := reading.result()) is None:
+                return
+            yield item
+    finally:
+        happened.cancel()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import grpc
 
 from protos.dragoman.v1 import translation_pb2 as pb
 from protos.dragoman.v1 import translation_pb2_grpc
-from service.answer_stream import answer_as_finished
+from service.answer_stream import answer_as_finished, until
 from service.config import ServerConfig, split_address
 from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
 from service.health import SERVICE_NAME, Health, add_reflection
@@ -44,6 +45,7 @@ METHODS = (
     RpcMethod("unary", SERVICE_NAME, "ListModels"),
     RpcMethod("bidi_stream", SERVICE_NAME, "StreamTranslateText"),
 )
+_Parts = tuple[Validator, Translator]
 _MAX_ITEM_ID_CHARACTERS = 128
 _call_numbers = itertools.count(1)
 
@@ -62,27 +64,43 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._observer = observer
         self._max_stream_items = max_stream_items
         self._clock = clock
-        self._parts: tuple[Validator, Translator] | None = None
-        self._refusal = DrainingError("The server is loading its models.")
+        self._parts: _Parts | None = None
+        self._refusal: DragomanError = DrainingError("The server is loading its models.")
+        self._stopping = asyncio.Event()
+        self._num_active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def start(self, validator: Validator, translator: Translator) -> None:
         """Models are loaded: answer from now on."""
         self._parts = validator, translator
 
     def stop(self, refusal: DragomanError) -> None:
-        """Refuse every new call with this error; calls that run go on."""
-        self._refusal = DrainingError(str(refusal))
+        """Refuse every new call with this error. Calls that run go on; streams end once all they sent is answered."""
+        self._refusal = refusal
         self._parts = None
+        self._stopping.set()
+
+    async def wait_until_idle(self, timeout_seconds: float) -> bool:
+        """Wait for the calls that run. Returns whether all of them ended in time."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def TranslateText(  # noqa: N802
         self, request: pb.TranslateTextRequest, context: Any
     ) -> pb.TranslateTextResponse:
         """Translate a list of texts."""
         validator, translator = self._ready()
-        valid = validator.validate(
-            request_from_proto(request, request_id=_call_key(), deadline=self._deadline(context))
-        )
-        translations = await translator.translate(valid)
+        with self._active():
+            valid = validator.validate(
+                request_from_proto(
+                    request, request_id=_call_key(), deadline=self._deadline(context)
+                )
+            )
+            translations = await translator.translate(valid)
         manifest = translator.manifest(valid.model)
         return pb.TranslateTextResponse(
             model=manifest.name,
@@ -104,19 +122,28 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request_iterator: AsyncIterator[pb.StreamTranslateTextRequest], context: Any
     ) -> AsyncIterator[pb.StreamTranslateTextResponse]:
         """Translate texts as they come, and answer each when it is finished."""
-        self._ready()
         answer = functools.partial(
-            self._answer_item, key=_call_key(), deadline=self._deadline(context), unanswered=set()
+            self._answer_item,
+            parts=self._ready(),
+            key=_call_key(),
+            deadline=self._deadline(context),
+            unanswered=set(),
         )
-        answers = answer_as_finished(request_iterator, answer, self._max_stream_items)
-        async with aclosing(answers):
-            async for response in answers:
-                yield response
+        items = until(self._stopping, request_iterator)
+        with self._active():
+            async with aclosing(
+                answer_as_finished(items, answer, self._max_stream_items)
+            ) as answers:
+                async for response in answers:
+                    yield response
+        if self._stopping.is_set():
+            raise self._refusal
 
     async def _answer_item(
         self,
         item: pb.StreamTranslateTextRequest,
         *,
+        parts: _Parts,
         key: str,
         deadline: float | None,
         unanswered: set[str],
@@ -127,14 +154,14 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             return self._refused(item.id, fault)
         unanswered.add(item.id)
         request = stream_request_from_proto(item, request_id=key, deadline=deadline)
-        response = await value_or_error(self._translate_item(item.id, request))
+        response = await value_or_error(self._translate_item(item.id, request, parts))
         unanswered.discard(item.id)
         return self._refused(item.id, response) if isinstance(response, Exception) else response
 
     async def _translate_item(
-        self, item_id: str, request: TranslationRequest
+        self, item_id: str, request: TranslationRequest, parts: _Parts
     ) -> pb.StreamTranslateTextResponse:
-        validator, translator = self._ready()
+        validator, translator = parts
         valid = validator.validate(request)
         (translation,) = await translator.translate(valid)
         manifest = translator.manifest(valid.model)
@@ -158,7 +185,19 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 self._observer.on_rejected(reason)
         return translation_to_proto(translation, with_scores=with_scores)
 
-    def _ready(self) -> tuple[Validator, Translator]:
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        """Count a call that `wait_until_idle` waits for."""
+        self._num_active += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._num_active -= 1
+            if not self._num_active:
+                self._idle.set()
+
+    def _ready(self) -> _Parts:
         if self._parts is None:
             raise self._refusal
         return self._parts

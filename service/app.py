@@ -1,0 +1,279 @@
+"""The composition root: builds the parts, starts them in order, and ends them without losing a request.
+
+Life: listen ("" is SERVING) -> load, verify, warm up -> SERVING -> SIGTERM -> NOT_SERVING -> wait until load balancers
+know -> take nothing new, finish what runs -> stop the engines -> close. A second signal ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from export.bundle import Manifest
+from export.errors import ExportError
+from model.errors import TokenizerError
+from service.config import Config, split_address
+from service.errors import DragomanError, DrainingError, EngineDeadError
+from service.grpc_server import METHODS, GrpcServer, TranslationServicer
+from service.health import Health
+from service.loading import LoadedModel, load_models
+from service.log import configure_logging
+from service.metrics import MetricsServer, ModelInfo, PrometheusObserver
+from service.request import Translation, TranslationRequest
+from service.stats import NullObserver
+from service.translator import Translator
+from service.validation import Validator
+
+__all__ = ["Application", "LocalAnswer", "LocalTranslator", "create_translator", "serve"]
+
+logger = logging.getLogger(__name__)
+
+EXIT_CUT_OFF = 1
+EXIT_CANNOT_START = 2
+_EXIT_SIGNAL = 128
+_SETTLE_SECONDS = 0.25
+"""After SIGTERM, calls are taken at least this long: those that were on the wire already."""
+_FLUSH_SECONDS = 1.0
+"""How long the last answers may take to leave."""
+
+StartUpError = (DragomanError, ExportError, TokenizerError)
+"""What is wrong with the configuration, a bundle or the machine: one message, no traceback."""
+
+
+def serve(config: Config) -> int:
+    """Serve until a signal comes, and return the exit code: 0 drained, 1 cut off or engine died, 2 cannot start."""
+    configure_logging(config.log)
+
+    async def run() -> int:  # the gRPC library wants its server made inside the event loop
+        return await Application(config).run()
+
+    return asyncio.run(run())
+
+
+class Application:
+    """One server process."""
+
+    def __init__(self, config: Config) -> None:
+        """Build what needs no model, inside the event loop. Nothing listens before `startup`."""
+        self._config = config
+        self._stopping = asyncio.Event()
+        self._death: EngineDeadError | None = None
+        self._registry = CollectorRegistry()
+        self._observer = PrometheusObserver(self._registry)
+        self._observer.start_methods(METHODS)
+        self._health = Health()
+        self._servicer = TranslationServicer(
+            self._observer, max_stream_items=config.server.max_stream_items
+        )
+        self.grpc = GrpcServer(config.server, self._servicer, self._health, self._observer)
+        self.metrics: MetricsServer | None = None
+        self.models: list[LoadedModel] = []
+        self._translator: Translator | None = None
+
+    async def run(self) -> int:
+        """Start, serve until `stop` or a signal, and shut down. Returns the exit code."""
+        self._install_signal_handlers()
+        try:
+            await self.startup()
+        except StartUpError as error:
+            await self._close(0)
+            sys.stderr.write(f"dragoman: {error}\n")
+            return EXIT_CANNOT_START
+        if not self._stopping.is_set():
+            sys.stdout.write(self.describe())
+            sys.stdout.flush()
+        await self._stopping.wait()
+        was_drained = await self.shutdown()
+        return 0 if was_drained and self._death is None else EXIT_CUT_OFF
+
+    async def startup(self) -> None:
+        """Listen, load and warm up the models, and say so.
+
+        Raises:
+            Exception: One of `StartUpError`; `stop` during loading is no error.
+        """
+        began = time.monotonic()
+        if self._config.metrics.listen:
+            self.metrics = MetricsServer(
+                self._registry, *split_address(self._config.metrics.listen)
+            )
+        await self.grpc.start()
+        self.models = await asyncio.to_thread(
+            load_models, self._config, self._observer, self._on_death
+        )
+        if self._stopping.is_set():
+            return
+        for model in self.models:
+            self._observer.start_model(_model_info(model))
+            model.core.start()
+        self._translator = _create_translator(self.models, self._config)
+        self._servicer.start(_create_validator(self.models, self._config), self._translator)
+        await self._health.start_serving()
+        logger.info("Serving after %.2f s", time.monotonic() - began)
+
+    def stop(self) -> None:
+        """Begin to shut down."""
+        self._stopping.set()
+
+    async def shutdown(self) -> bool:
+        """End. Returns whether every running request was finished."""
+        logger.info("Shutting down")
+        await self._health.stop_serving()
+        config = self._config.server
+        if self._death is None:
+            await asyncio.sleep(max(config.endpoint_removal_seconds, _SETTLE_SECONDS))
+        self._servicer.stop(self._death or DrainingError("The server is shutting down."))
+        was_drained = await self._servicer.wait_until_idle(config.drain_seconds)
+        if not was_drained:
+            logger.warning("Requests were cut off after %s s", config.drain_seconds)
+        await self._close(_FLUSH_SECONDS if was_drained else 0)
+        logger.info("Stopped")
+        return was_drained
+
+    def describe(self) -> str:
+        """Tell on one screen what is served, where and how."""
+        host, _ = split_address(self._config.server.listen)
+        address = f"{_bracketed(host)}:{self.grpc.port}"
+        lines = [f"Dragoman {_version()}", f"  gRPC      {address}"]
+        if self.metrics is not None:
+            metrics_host, _ = split_address(self._config.metrics.listen)
+            lines.append(
+                f"  metrics   http://{_bracketed(metrics_host)}:{self.metrics.port}/metrics"
+            )
+        for model in self.models:
+            info = _model_info(model)
+            lines.append(
+                f"  model     {info.model} {info.version}: {info.source} to {info.target}, "
+                f"{info.precision} on {info.provider}, {info.threads} "
+                f"thread{'s' if info.threads > 1 else ''}, {model.bundle.directory}"
+            )
+        lines.append(f'  try       dragoman translate --address {address} "Hello, world!"')
+        return "\n".join(lines) + "\n"
+
+    async def _close(self, grace_seconds: float) -> None:
+        await self.grpc.stop(grace_seconds)
+        for model in self.models:
+            await asyncio.to_thread(model.core.stop)
+        if self._translator is not None:
+            self._translator.close()
+        if self.metrics is not None:
+            await asyncio.to_thread(self.metrics.close)
+
+    def _on_death(self, error: EngineDeadError) -> None:
+        logger.critical("The engine died: the process ends")
+        self._death = error
+        self.stop()
+
+    def _install_signal_handlers(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._stopping.is_set():
+            logger.warning("Second signal: ending at once")
+            sys.stderr.flush()
+            os._exit(_EXIT_SIGNAL + number)
+        logger.info("%s", number.name)
+        self.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalAnswer:
+    """What a model of this process made of a request."""
+
+    manifest: Manifest
+    translations: tuple[Translation, ...]
+
+
+class LocalTranslator:
+    """Models in this process, without a server."""
+
+    def __init__(self, models: Sequence[LoadedModel], config: Config) -> None:
+        """Take models whose cores are started."""
+        self.manifests = tuple(model.bundle.manifest for model in models)
+        self._validator = _create_validator(models, config)
+        self._translator = _create_translator(models, config)
+
+    async def translate(self, request: TranslationRequest) -> LocalAnswer:
+        """Translate the texts of a request, in order.
+
+        Raises:
+            DragomanError: The request as a whole cannot be answered. Faults of one text are its `error`.
+        """
+        valid = self._validator.validate(request)
+        translations = await self._translator.translate(valid)
+        return LocalAnswer(
+            manifest=self._translator.manifest(valid.model), translations=tuple(translations)
+        )
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._translator.close()
+
+
+@asynccontextmanager
+async def create_translator(config: Config | None = None) -> AsyncIterator[LocalTranslator]:
+    """Load models into this process: those of `config.models`, else those that came with the program.
+
+    Raises:
+        Exception: One of `StartUpError`.
+    """
+    config = config or Config()
+    models = await asyncio.to_thread(load_models, config, NullObserver())
+    with contextlib.ExitStack() as stack:
+        for model in models:
+            model.core.start()
+            stack.callback(model.core.stop)
+        translator = LocalTranslator(models, config)
+        stack.callback(translator.close)
+        yield translator
+
+
+def _create_translator(models: Sequence[LoadedModel], config: Config) -> Translator:
+    return Translator(
+        [model.served for model in models], num_text_threads=config.server.num_text_threads
+    )
+
+
+def _create_validator(models: Sequence[LoadedModel], config: Config) -> Validator:
+    return Validator(
+        [model.bundle.manifest for model in models],
+        config.limits,
+        max_beam_size=config.scheduler.max_batch_rows,
+    )
+
+
+def _model_info(model: LoadedModel) -> ModelInfo:
+    manifest = model.bundle.manifest
+    return ModelInfo(
+        model=manifest.name,
+        version=manifest.version,
+        source=manifest.source_language,
+        target=manifest.target_language,
+        provider=model.provider,
+        precision=manifest.precision,
+        threads=model.num_workers,
+    )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("dragoman")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
