@@ -167,14 +167,11 @@ def _advance(
     vocab_size = log_probs.shape[1]
     so_far = torch.tensor([row.log_prob for row in beam.rows], dtype=torch.float64)
     totals = (so_far.unsqueeze(1) + log_probs).flatten()  # (rows * V,)
-    # Stable: of equal candidates the one of the better row comes first, then the one with the smaller id.
-    values, order = torch.sort(totals, descending=True, stable=True)
-    best = 2 * options.beam_size
     rows: list[_Open] = []
     parents: list[int] = []
-    candidates = zip(values[:best].tolist(), order[:best].tolist(), strict=True)
-    for rank, (log_prob, flat) in enumerate(candidates):
+    for rank, flat in enumerate(_best_places(totals, 2 * options.beam_size)):
         parent, token_id = divmod(flat, vocab_size)
+        log_prob = float(totals[flat])
         if log_prob == _NEVER:
             break
         if token_id == eos_id:
@@ -186,6 +183,15 @@ def _advance(
             parents.append(parent)
     beam.rows = rows
     return parents
+
+
+def _best_places(values: Tensor, count: int) -> list[int]:
+    """Give the places of the best values, best first; of equals the first comes first (`topk` promises no order)."""
+    count = min(count, len(values))
+    worst = torch.topk(values, count).values[-1]
+    places = torch.nonzero(values >= worst).squeeze(1)
+    order = torch.sort(values[places], descending=True, stable=True).indices
+    return [int(place) for place in places[order[:count]]]
 
 
 def _is_decided(beam: _Beam, max_length: int, options: SearchOptions) -> bool:
