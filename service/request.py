@@ -82,7 +82,9 @@ class DecodingOptions:
     length_penalty: float = 1.0
     """alpha: score = sum of log-probabilities / L^alpha."""
     max_target_tokens: int = 512
+    """Longest answer, EOS included."""
     min_target_tokens: int = 0
+    """Shortest answer, EOS included."""
     num_hypotheses: int = 1
     """How many answers are wanted, at most `beam_size`."""
 

@@ -163,7 +163,7 @@ class BeamSearch:
 
     def edits(self) -> Edits:
         """What must not come next."""
-        too_short = self._columns.length < self._columns.min_tokens
+        too_short = self._columns.length + 1 < self._columns.min_tokens
         if not too_short.any():
             return NO_EDITS
         return ban_eos(np.flatnonzero(too_short[self._row_sentence]), self._eos_id)

@@ -43,7 +43,7 @@ def every_hypothesis(
             if length == max_length:
                 score = log_prob / length**alpha
                 found.append((score, tokens, FinishReason.LENGTH))
-            elif length >= min_tokens:
+            elif length + 1 >= min_tokens:
                 end = float(script(source, tokens)[EOS])
                 score = (log_prob + end) / (length + 1) ** alpha
                 found.append((score, tokens, FinishReason.STOP))
@@ -55,7 +55,7 @@ def every_hypothesis(
     max_length=st.integers(1, 4),
     alpha=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     num_hypotheses=st.integers(1, 5),
-    min_tokens=st.integers(0, 2),
+    min_tokens=st.integers(0, 3),
 )
 @settings(deadline=None, max_examples=60)
 def test_a_beam_that_holds_everything_equals_exhaustive_search(

@@ -94,14 +94,14 @@ def test_a_sure_model_is_followed() -> None:
     assert answer.token_ids == (4, 5, 6)
 
 
-def test_eos_is_not_said_before_the_minimum() -> None:
+def test_the_shortest_answer_has_the_least_number_of_tokens_with_eos() -> None:
     def ends_at_once(source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
         return np.log(np.array([0.9] + [0.1 / (V - 1)] * (V - 1), np.float32))
 
     for beam_size in (1, 3):
         decoding = options(beam_size=beam_size, min_target_tokens=3)
         (answer,) = search_alone(ends_at_once, (3, 0), decoding, 9)
-        assert len(answer.token_ids) == 3
+        assert len((*answer.token_ids, EOS)) == 3
         assert answer.finish_reason is FinishReason.STOP
 
 
