@@ -1,12 +1,13 @@
 """Training from a configuration file (Vaswani et al. 2017, section 5): prepares the parts of a run and starts the loop.
 
-A run is one folder: the vocabulary, `log.jsonl`, and `checkpoints/` with `last`, `best` and perhaps `averaged`. Running
-the same configuration again goes on from `last`.
+A run is one folder: `config.toml` as it was last used, the vocabulary, `log.jsonl`, and `checkpoints/` with `last`,
+`best` and perhaps `averaged`. Running the same configuration again goes on from `last`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -36,22 +37,24 @@ def run(config_path: Path) -> None:
     """
     config = load_train_config(config_path)
     config.output.mkdir(parents=True, exist_ok=True)
+    used = config.output / "config.toml"
+    if used.resolve() != config.path.resolve():
+        shutil.copyfile(config.path, used)
     store = CheckpointStore(config.output / "checkpoints", keep=config.training.keep_checkpoints)
-    tokenizer = prepare_tokenizer(config, store.last)
-    torch.manual_seed(config.seed)
-    model = create_model(config, tokenizer)
-    train, valid = load_corpora(config, tokenizer)
     with TrainingLog(config.output / "log.jsonl", max_steps=config.training.max_steps) as log:
+        log.write("start", config=str(config.path), torch=torch.__version__)
+        tokenizer = prepare_tokenizer(config, store.last)
+        log.write("vocabulary", pieces=tokenizer.vocab_size, joint=tokenizer.is_joint)
+        train, valid = load_corpora(config, tokenizer)
         log.write(
-            "start",
-            config=str(config.path),
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            vocabulary=tokenizer.vocab_size,
+            "data",
             train_pairs=len(train),
             valid_pairs=len(valid) if valid else 0,
             skipped_pairs=train.num_skipped + (valid.num_skipped if valid else 0),
-            torch=torch.__version__,
         )
+        torch.manual_seed(config.seed)
+        model = create_model(config, tokenizer)
+        log.write("model", parameters=sum(p.numel() for p in model.parameters()))
         trainer = Trainer(
             model=model,
             tokenizer=tokenizer,

@@ -132,6 +132,7 @@ class Trainer:
     def train(self) -> None:
         """Train to the end, or until the held-out loss has not fallen for `patience` validations."""
         config, progress = self._config, self.progress
+        self._log.start_at(progress.step)
         window: list[StepStats] = []
         since = time.monotonic()
         while progress.step < config.max_steps and not self._is_stale():

@@ -65,6 +65,10 @@ class TrainingLog:
         """Move the bar; writes nothing."""
         self._progress.update(self._task, completed=step)
 
+    def start_at(self, step: int) -> None:
+        """Put the bar where a run begins or goes on, so that the time left is not judged by what was done before."""
+        self._progress.reset(self._task, completed=step, state="")
+
     def write(self, event: str, **fields: Any) -> None:
         """Append one line to the file and tell people what happened.
 

@@ -44,6 +44,15 @@ def test_run_leaves_a_checkpoint_that_translates(tmp_path: Path) -> None:
     assert model.config.target_vocab_size == tokenizer.vocab_size == 310
     assert model.config.eos_id == tokenizer.eos_id
     assert (tmp_path / "run" / JOINT_FILE).is_file()
+    used = (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
+    assert used == (tmp_path / "recipe.toml").read_text(encoding="utf-8")
+
+
+def test_configuration_may_stand_in_the_folder_of_its_run(tmp_path: Path) -> None:
+    path = _write(tmp_path).rename(tmp_path / "config.toml")
+    path.write_text(path.read_text(encoding="utf-8").replace('"run"', '"."'), encoding="utf-8")
+    run(path)
+    assert (tmp_path / "checkpoints" / "last").is_dir()
 
 
 def test_second_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:

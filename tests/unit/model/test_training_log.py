@@ -41,6 +41,14 @@ def test_terminal_sees_a_bar_with_speed_loss_and_time_left(tmp_path: Path) -> No
         assert text in screen
 
 
+def test_bar_of_a_resumed_run_begins_where_the_run_does(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with TrainingLog(tmp_path / "log.jsonl", max_steps=100, console=console) as log:
+        log.start_at(40)
+    assert "40/100" in screen.getvalue()
+
+
 def test_without_a_terminal_every_step_is_a_line(tmp_path: Path) -> None:
     screen = _run(tmp_path / "log.jsonl", terminal=False)
     assert screen.splitlines() == [
