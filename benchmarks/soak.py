@@ -194,8 +194,8 @@ async def _wait_for_zero(server: Server) -> tuple[dict[str, float], float]:
 def _check_memory(half_bytes: int, end_bytes: int) -> Check:
     growth = end_bytes / half_bytes - 1
     text = f"{half_bytes / 2**20:.0f} -> {end_bytes / 2**20:.0f} MiB ({growth:+.1%})"
-    passed = abs(growth) <= MAX_MEMORY_GROWTH
-    return Check("memory, half time -> end", text, f"within {MAX_MEMORY_GROWTH:.0%}", passed)
+    passed = growth <= MAX_MEMORY_GROWTH
+    return Check("memory, half time -> end", text, f"at most {MAX_MEMORY_GROWTH:+.0%}", passed)
 
 
 async def _check_fresh_request(address: str, storm: Storm) -> Check:
