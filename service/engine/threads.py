@@ -36,7 +36,7 @@ def _cgroup_v2_quota(root: Path) -> float | None:
     if relative is None:
         return None
     mount = root / "sys/fs/cgroup"
-    directory = mount / relative.lstrip("/")
+    directory = mount / ("" if ".." in relative else relative.lstrip("/"))
     quotas: list[float] = []
     for level in (directory, *directory.parents):
         if not level.is_relative_to(mount):

@@ -83,7 +83,7 @@ class Storm:
         self.leave(plan.departures)
         self.check(plan.num_running)
         places = sorted(place for place in finishing if place < len(self.running))
-        self.leave(self.scheduler.finish({place: ANSWER for place in places}, self.now))
+        self.leave(self.scheduler.finish(dict.fromkeys(places, ANSWER), self.now))
         self.running = [s for place, s in enumerate(self.running) if place not in places]
 
     def leave(self, departures: list[Departure]) -> None:
