@@ -137,7 +137,7 @@ class Application:
         was_drained = await self._servicer.wait_until_idle(config.drain_seconds)
         if not was_drained:
             logger.warning("Requests were cut off after %s s", config.drain_seconds)
-        await self._close(_FLUSH_SECONDS if was_drained else 0)
+        await self._close(_FLUSH_SECONDS)
         logger.info("Stopped")
         return was_drained
 
@@ -162,9 +162,9 @@ class Application:
         return "\n".join(lines) + "\n"
 
     async def _close(self, grace_seconds: float) -> None:
-        await self.grpc.stop(grace_seconds)
-        for model in self.models:
+        for model in self.models:  # what is left is answered: UNAVAILABLE
             await asyncio.to_thread(model.core.stop)
+        await self.grpc.stop(grace_seconds)
         if self._translator is not None:
             self._translator.close()
         if self.metrics is not None:

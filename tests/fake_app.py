@@ -1,0 +1,128 @@
+"""The whole application on a scripted engine, without a bundle. `python -m tests.fake_app` serves it in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import service.app
+from export.bundle import Bundle
+from protos.dragoman.v1 import translation_pb2 as pb
+from protos.dragoman.v1 import translation_pb2_grpc
+from service.app import Application
+from service.config import Config, MetricsConfig, ServerConfig
+from service.core import EngineCore
+from service.errors import EngineDeadError
+from service.loading import LoadedModel
+from service.stats import Observer
+from service.translator import ServedModel
+from tests.builders import make_manifest
+from tests.fake_core import FakeTokenizer
+from tests.fakes import FakeDecoder, FakeEngine, copy_script
+
+VOCAB_SIZE = 64
+Loader = Callable[[Config, Observer, Callable[[EngineDeadError], None] | None], list[LoadedModel]]
+
+
+def fake_loader(before_step: Callable[[FakeDecoder], None] = lambda decoder: None) -> Loader:
+    """Stands for `load_models`: one model, whose translation is its source in capitals."""
+
+    def load(
+        config: Config,
+        observer: Observer,
+        on_death: Callable[[EngineDeadError], None] | None = None,
+    ) -> list[LoadedModel]:
+        manifest = make_manifest()
+        engine = FakeEngine(copy_script(VOCAB_SIZE), vocab_size=VOCAB_SIZE, before_step=before_step)
+        core = EngineCore(
+            name=manifest.name,
+            engine=engine,
+            config=config.scheduler,
+            num_workers=1,
+            observer=observer,
+            on_death=on_death,
+        )
+        return [
+            LoadedModel(
+                bundle=Bundle(directory=Path("/bundles/en-pt"), manifest=manifest),
+                served=ServedModel(manifest=manifest, tokenizer=FakeTokenizer(), core=core),
+                core=core,
+                provider="cpu",
+                num_workers=1,
+            )
+        ]
+
+    return load
+
+
+def make_config(**server: Any) -> Config:
+    """Everything on free ports."""
+    return Config(
+        server=ServerConfig(**{"listen": "127.0.0.1:0", **server}),
+        metrics=MetricsConfig(listen="127.0.0.1:0"),
+    )
+
+
+@dataclass(slots=True)
+class Running:
+    """An application that runs, and a client of it."""
+
+    application: Application
+    task: asyncio.Task[int]
+    channel: grpc.aio.Channel
+    stub: translation_pb2_grpc.TranslationServiceAsyncStub
+
+    async def stop(self) -> int:
+        """Shut down and give the exit code."""
+        self.application.stop()
+        return await self.task
+
+
+@asynccontextmanager
+async def running(
+    monkeypatch: pytest.MonkeyPatch, loader: Loader | None = None, config: Config | None = None
+) -> AsyncIterator[Running]:
+    """Run the application; begin as soon as it listens."""
+    monkeypatch.setattr(service.app, "load_models", loader or fake_loader())
+    application = Application(config or make_config())
+    task = asyncio.create_task(application.run())
+    while not application.grpc.port:
+        await asyncio.sleep(0.002)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{application.grpc.port}") as channel:
+        yield Running(
+            application, task, channel, translation_pb2_grpc.TranslationServiceStub(channel)
+        )
+        if not task.done():
+            application.stop()
+        await task
+
+
+def make_request(*contents: str) -> pb.TranslateTextRequest:
+    """English to Portuguese, greedy."""
+    return pb.TranslateTextRequest(
+        contents=contents,
+        source_language_code="en",
+        target_language_code="pt",
+        options=pb.TranslationOptions(beam_size=1),
+    )
+
+
+def _serve_slowly(seconds_for_a_step: float) -> int:
+    def before_step(_: FakeDecoder) -> None:
+        time.sleep(seconds_for_a_step)
+
+    service.app.load_models = fake_loader(before_step)  # type: ignore[assignment]
+    return service.app.serve(make_config(drain_seconds=60))
+
+
+if __name__ == "__main__":
+    sys.exit(_serve_slowly(float(sys.argv[1])))
