@@ -80,7 +80,7 @@ class EncoderGraph(nn.Module):
             x = layer(x, bias)
         outputs = []
         for index, part in enumerate(self.cross_projections(self.final_norm(x))):
-            heads = part.unflatten(-1, (self.num_heads, -1))  # (B, S, H, Dh)
+            heads = _split_heads(part, self.num_heads)  # (B, S, H, Dh)
             order = (0, 2, 3, 1) if index % 2 == 0 else (0, 2, 1, 3)
             outputs.append(heads.permute(order))
         return tuple(outputs)
@@ -111,7 +111,7 @@ class DecoderGraph(nn.Module):
         bias[list(suppressed_ids)] = -math.inf
         self.output_projection = layers.vocabulary(_padded_rows(projection.weight), bias)
 
-    def forward(
+    def forward(  # noqa: PLR0913, PLR0917 - one argument for each input of the graph
         self,
         input_ids: Tensor,
         past_lengths: Tensor,
@@ -139,9 +139,10 @@ class DecoderGraph(nn.Module):
 
 
 class FloatLayers:
-    """Layers in float32."""
+    """Layers in float32; see `LayerFactory`."""
 
     def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
+        """Create x W^T + b."""
         return _FloatLinear(weight.detach().t().contiguous(), bias.detach())
 
     def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
@@ -215,7 +216,7 @@ class _Lanes:
 
     def fold(self, x: Tensor, num_heads: int) -> Tensor:
         """Bring rows (R, D) into lanes (B, H, J, Dh)."""
-        return F.embedding(self.lane_rows, x).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+        return _split_heads(F.embedding(self.lane_rows, x), num_heads).transpose(1, 2)
 
     def unfold(self, mixed: Tensor) -> Tensor:
         """Bring lanes (B, H, J, Dh) back to rows (R, D)."""
@@ -240,7 +241,7 @@ class _EncoderLayer(nn.Module):
 
     def _attend(self, x: Tensor, bias: Tensor) -> Tensor:
         query, key, value = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, S, Dh)
+            _split_heads(part, self.num_heads).transpose(1, 2)  # (B, H, S, Dh)
             for part in self.qkv(x)
         )
         mixed = _mix(query, key.transpose(2, 3), value, bias)
@@ -345,6 +346,10 @@ def _bias_of(source: nn.Linear) -> Tensor:
     return torch.zeros(source.out_features) if source.bias is None else source.bias.detach()
 
 
+def _split_heads(x: Tensor, num_heads: int) -> Tensor:
+    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
+
+
 def _mask_bias(mask: Tensor) -> Tensor:
     bias = (1 - mask).to(torch.float32) * _MASKED  # (B, S)
     return bias[:, None, None, :]
@@ -392,10 +397,10 @@ def _best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor,
         log_probs: Shape (R, V).
         num_candidates: N. Shape (1,).
     """
-    count = num_candidates.item()
+    count = cast(int, num_candidates.item())  # stays a symbol while the graph is traced
     num_blocks = log_probs.shape[1] // VOCAB_BLOCK
-    blocks = log_probs.unflatten(1, (num_blocks, VOCAB_BLOCK))  # (R, V/64, 64)
-    num_winners = torch.sym_min(count, num_blocks)
+    blocks = log_probs.reshape(-1, num_blocks, VOCAB_BLOCK)  # (R, V/64, 64)
+    num_winners = torch.sym_min(count, num_blocks)  # type: ignore[no-untyped-call]
     winners = blocks.amax(-1).topk(num_winners, dim=1).indices
     winners = winners.sort(dim=1).values  # so that equal words keep their order
     rows = torch.arange(log_probs.shape[0]).unsqueeze(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -52,8 +53,7 @@ class SharedWeights:
             array = numpy_helper.to_array(tensor)
             if array.nbytes < _INLINE_BYTES:
                 continue
-            turned = array.ndim == 2 and _key(array) not in self._offsets
-            if turned and _key(array.T) in self._offsets:
+            if _key(array) not in self._offsets and _key(array.T) in self._offsets:
                 array = array.T
                 _turn(model, tensor)
             self._refer(tensor, array)
@@ -145,12 +145,19 @@ def _forget_origin(model: onnx.ModelProto) -> None:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the exporter's progress lines and its notes to its own developers off the terminal."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def encoder_example() -> tuple[torch.Tensor, ...]:
+    """Make inputs for tracing the encoder."""
     return torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64)
 
 
