@@ -25,11 +25,11 @@ from service.interceptors import RpcEnded, RpcMethod
 from service.request import Outcome
 from service.stats import Gauges, SequenceStats, StepStats
 
-__all__ = ["MetricsServer", "ModelInfo", "PrometheusObserver"]
+__all__ = ["GUARDS", "REJECTIONS", "MetricsServer", "ModelInfo", "PrometheusObserver"]
 
 _OTHER = "other"
-_REJECTIONS = ("queue_full", "deadline", "invalid", "rate", "draining")
-_GUARDS = ("truncated", "repetition", "copied", "placeholder")
+REJECTIONS = ("queue_full", "deadline", "invalid", "rate", "draining")
+GUARDS = ("truncated", "repetition", "copied", "placeholder")
 _RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
 _REQUEST_BUCKETS = (
     0.005,
@@ -117,7 +117,7 @@ class _Families:
             "grpc_server_handling_seconds", "Time of a call.", _RPC_LABELS, _REQUEST_BUCKETS
         )
         self.rejected = counter("dragoman_rejected_total", "Requests refused.", "reason")
-        for reason in _REJECTIONS:
+        for reason in REJECTIONS:
             self.rejected.labels(reason)
         self.sentences = counter(
             "dragoman_sentences_total", "Sentences that left.", "model", "outcome"
@@ -163,7 +163,7 @@ class _ModelMetrics:
         self.target_tokens = families.tokens.labels(model, "target")
         self.encoder_padded_tokens = families.padded_tokens.labels(model, "encoder")
         self.decoder_padded_tokens = families.padded_tokens.labels(model, "decoder")
-        self.guards = {name: families.guards.labels(model, name) for name in (*_GUARDS, _OTHER)}
+        self.guards = {name: families.guards.labels(model, name) for name in (*GUARDS, _OTHER)}
 
 
 class PrometheusObserver:
@@ -220,11 +220,11 @@ class PrometheusObserver:
 
     def on_rejected(self, reason: str) -> None:
         """A request was refused."""
-        self._families.rejected.labels(reason if reason in _REJECTIONS else _OTHER).inc()
+        self._families.rejected.labels(reason if reason in REJECTIONS else _OTHER).inc()
 
     def on_guard(self, model: str, guard: str) -> None:
         """A guard acted on an answer."""
-        self._model(model).guards[guard if guard in _GUARDS else _OTHER].inc()
+        self._model(model).guards[guard if guard in GUARDS else _OTHER].inc()
 
     def on_rpc_started(self, method: RpcMethod) -> None:
         """A call began."""

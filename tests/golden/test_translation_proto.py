@@ -18,7 +18,9 @@ from tests.golden_files import assert_matches_golden
 REPOSITORY = Path(__file__).parents[2]
 PROTO = "protos/dragoman/v1/translation.proto"
 TYPE_NAMES = {
-    getattr(FieldDescriptor, name): name[5:].lower() for name in dir(FieldDescriptor) if name.startswith("TYPE_")
+    getattr(FieldDescriptor, name): name[5:].lower()
+    for name in dir(FieldDescriptor)
+    if name.startswith("TYPE_")
 }
 
 

@@ -1,0 +1,159 @@
+"""The server as a process: signals, exit codes, and one clear message for everything that is wrong at the start."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from export.bundle import describe_file, write_manifest
+from protos.dragoman.v1 import translation_pb2_grpc
+from tests.builders import make_manifest
+from tests.fake_app import make_request
+
+REPOSITORY = Path(__file__).parents[2]
+EMBEDDED = REPOSITORY / "model/pretrained/en-pt"
+
+
+@contextmanager
+def _fake_server(seconds_for_a_step: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that serves a scripted engine, and its address."""
+    command = [sys.executable, "-m", "tests.fake_app", str(seconds_for_a_step)]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                match = re.search(r"gRPC +(\S+)", line)
+                if match:
+                    break
+            else:
+                raise AssertionError(process.stderr.read() if process.stderr else "")
+            yield process, match[1]
+        finally:
+            process.kill()
+
+
+def _serve(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service", *words],
+        check=False,
+        cwd=REPOSITORY,
+        env={
+            **os.environ,
+            "DRAGOMAN_SERVER__LISTEN": "127.0.0.1:0",
+            "DRAGOMAN_METRICS__LISTEN": "",
+            **environ,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def _assert_refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert done.returncode == 2
+    message = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert len(message) == 1
+    for part in parts:
+        assert part in message[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
+    with _fake_server(0.05) as (process, address):
+        answers: list[str] = []
+
+        def ask() -> None:
+            with grpc.insecure_channel(address) as channel:
+                stub = translation_pb2_grpc.TranslationServiceStub(channel)
+                answer = stub.TranslateText(make_request("one two three four"))
+                answers.append(answer.translations[0].translated_text)
+
+        clients = [threading.Thread(target=ask) for _ in range(10)]
+        for client in clients:
+            client.start()
+        time.sleep(0.1)
+        process.send_signal(number)
+        for client in clients:
+            client.join(20)
+        assert answers == ["ONE TWO THREE FOUR"] * 10
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr]
+        assert [line["message"] for line in lines][-2:] == ["Shutting down", "Stopped"]
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with _fake_server(30) as (process, address), grpc.insecure_channel(address) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        call = stub.TranslateText.future(make_request("one"))
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 128 + signal.SIGTERM
+        assert call.exception().code() is grpc.StatusCode.UNAVAILABLE
+
+
+def _bundle(directory: Path) -> Path:
+    (directory / "weights.bin").write_bytes(b"x" * 100)
+    for name in ("encoder.onnx", "decoder.onnx", "tokenizer.spm"):
+        (directory / name).write_bytes(name.encode())
+    files = {path.name: describe_file(path) for path in directory.iterdir()}
+    write_manifest(directory, make_manifest(files=files))
+    return directory
+
+
+def test_a_missing_bundle_is_one_message(tmp_path: Path) -> None:
+    done = _serve(DRAGOMAN_MODELS__BUNDLES=str(tmp_path / "none"))
+    _assert_refused(done, str(tmp_path / "none"), "`manifest.json` cannot be read: No such file")
+
+
+def test_a_truncated_and_edited_bundle_is_one_message_with_every_fault(tmp_path: Path) -> None:
+    bundle = _bundle(tmp_path)
+    (bundle / "weights.bin").write_bytes(b"x" * 50)
+    (bundle / "tokenizer.spm").write_bytes(b"tokenizer.spn")
+    done = _serve(DRAGOMAN_MODELS__BUNDLES=str(bundle))
+    _assert_refused(
+        done, "'weights.bin' has 50 bytes, but must have 100", "'tokenizer.spm' has SHA-256"
+    )
+
+
+def test_a_bundle_whose_content_is_no_model_is_one_message(tmp_path: Path) -> None:
+    done = _serve(DRAGOMAN_MODELS__BUNDLES=str(_bundle(tmp_path)))
+    _assert_refused(done, "tokenizer.spm")
+
+
+def test_a_config_with_a_typo_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "dragoman.toml"
+    path.write_text('[server]\nlisten_on = "127.0.0.1:1"\n', encoding="utf-8")
+    _assert_refused(_serve(str(path)), "`server.listen_on` does not exist, did you mean `listen`?")
+
+
+def test_a_provider_that_is_not_there_is_one_message() -> None:
+    if not EMBEDDED.exists():
+        pytest.skip("needs the bundle model/pretrained/en-pt")
+    _assert_refused(_serve(DRAGOMAN_ENGINE__PROVIDER="cuda"), "cuda")
+
+
+def test_two_bundles_of_one_name_are_one_message(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    shutil.copytree(_bundle(first), second)
+    done = _serve(DRAGOMAN_MODELS__BUNDLES=f"{first}:{second}")
+    _assert_refused(done, "Two bundles have the model name 'en-pt'", str(first), str(second))
