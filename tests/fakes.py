@@ -79,6 +79,7 @@ class FakeDecoder:
         self._engine = engine
         self.sources: list[tuple[int, ...]] = []
         self.rows: list[FakeRow] = []
+        self.num_admitted = 0
 
     @property
     def num_rows(self) -> int:
@@ -99,6 +100,7 @@ class FakeDecoder:
 
     def admit(self, encoded: Encoded) -> None:
         assert isinstance(encoded, FakeEncoded)
+        self.num_admitted += len(encoded.sources)
         for source in encoded.sources:
             self.rows.append(FakeRow(len(self.sources)))
             self.sources.append(source)
