@@ -26,7 +26,7 @@ from model.errors import TokenizerError
 from service.config import Config, split_address
 from service.errors import DragomanError, DrainingError, EngineDeadError
 from service.grpc_server import METHODS, GrpcServer, TranslationServicer
-from service.health import Health
+from service.health import Health, add_reflection
 from service.loading import LoadedModel, load_models
 from service.log import configure_logging
 from service.metrics import MetricsServer, ModelInfo, PrometheusObserver
@@ -76,7 +76,12 @@ class Application:
         self._servicer = TranslationServicer(
             self._observer, max_stream_items=config.server.max_stream_items
         )
-        self.grpc = GrpcServer(config.server, self._servicer, self._health, self._observer)
+        self.grpc = GrpcServer(
+            config.server,
+            self._servicer,
+            self._observer,
+            add_ons=(self._health.add_to, add_reflection),
+        )
         self.metrics: MetricsServer | None = None
         self.models: list[LoadedModel] = []
         self._translator: Translator | None = None

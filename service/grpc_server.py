@@ -7,7 +7,7 @@ import functools
 import itertools
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -18,7 +18,6 @@ from protos.dragoman.v1 import translation_pb2_grpc
 from service.answer_stream import answer_as_finished, until
 from service.config import ServerConfig, split_address
 from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
-from service.health import SERVICE_NAME, Health, add_reflection
 from service.interceptors import (
     CallInterceptor,
     RpcMethod,
@@ -32,19 +31,21 @@ from service.request import Translation, TranslationRequest
 from service.translator import Translator
 from service.validation import Validator
 from service.wire import (
+    SERVICE_NAME,
     model_to_proto,
     request_from_proto,
     stream_request_from_proto,
     translation_to_proto,
 )
 
-__all__ = ["METHODS", "GrpcServer", "TranslationServicer"]
+__all__ = ["METHODS", "AddOn", "GrpcServer", "TranslationServicer"]
 
 METHODS = (
     RpcMethod("unary", SERVICE_NAME, "TranslateText"),
     RpcMethod("unary", SERVICE_NAME, "ListModels"),
     RpcMethod("bidi_stream", SERVICE_NAME, "StreamTranslateText"),
 )
+AddOn = Callable[[grpc.aio.Server], Awaitable[None]]
 _Parts = tuple[Validator, Translator]
 _MAX_ITEM_ID_CHARACTERS = 128
 _call_numbers = itertools.count(1)
@@ -214,13 +215,14 @@ class GrpcServer:
         self,
         config: ServerConfig,
         servicer: TranslationServicer,
-        health: Health,
         observer: RpcObserver,
+        *,
+        add_ons: Sequence[AddOn] = (),
     ) -> None:
-        """Take what answers. Nothing listens before `start`."""
+        """Take what answers, and what registers further services. Nothing listens before `start`."""
         self._config = config
         self._servicer = servicer
-        self._health = health
+        self._add_ons = add_ons
         self._server = grpc.aio.server(
             interceptors=[CallInterceptor(observer)], options=_channel_options(config)
         )
@@ -233,8 +235,8 @@ class GrpcServer:
             ConfigError: The address cannot be listened on.
         """
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._server)
-        await self._health.add_to(self._server)
-        add_reflection(self._server, [SERVICE_NAME])
+        for add_on in self._add_ons:
+            await add_on(self._server)
         listen = self._config.listen
         try:
             self.port = self._server.add_insecure_port(listen)

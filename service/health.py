@@ -6,18 +6,15 @@ loaded and warm. Both are NOT_SERVING from SIGTERM on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from protos.dragoman.v1 import translation_pb2
+from service.wire import SERVICE_NAME
 
-__all__ = ["SERVICE_NAME", "Health", "add_reflection"]
-
-SERVICE_NAME: str = translation_pb2.DESCRIPTOR.services_by_name["TranslationService"].full_name
+__all__ = ["Health", "add_reflection"]
 
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 
@@ -43,9 +40,9 @@ class Health:
         await self._servicer.enter_graceful_shutdown()
 
 
-def add_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
+async def add_reflection(server: grpc.aio.Server) -> None:
     """Register reflection v1alpha, and v1, which has the same messages under another name."""
-    names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME, _REFLECTION_V1)
+    names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME, _REFLECTION_V1)
     servicer = reflection.aio.ReflectionServicer(names)
     reflection.enable_server_reflection(names, server)
     method: Any = grpc.stream_stream_rpc_method_handler(

@@ -5,13 +5,13 @@ Slow and blocking; `app.py` runs it in a thread while the event loop already ans
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import model
 from export.bundle import MANIFEST_FILE, Bundle, load_bundle
 from model.tokenizer import Tokenizer
 from service.config import Config
@@ -63,10 +63,12 @@ def find_bundles(names: Sequence[str]) -> list[Path]:
 
 def embedded_bundles() -> list[Path]:
     """List the bundles under `model/pretrained/`, wherever the package `model` lies."""
+    spec = importlib.util.find_spec("model")
+    places = (spec.submodule_search_locations if spec is not None else None) or ()
     return sorted(
         manifest.parent
-        for package in model.__path__
-        for manifest in Path(package, "pretrained").glob(f"*/{MANIFEST_FILE}")
+        for place in places
+        for manifest in Path(place, "pretrained").glob(f"*/{MANIFEST_FILE}")
     )
 
 

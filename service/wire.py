@@ -14,11 +14,14 @@ from service.request import (
 )
 
 __all__ = [
+    "SERVICE_NAME",
     "model_to_proto",
     "request_from_proto",
     "stream_request_from_proto",
     "translation_to_proto",
 ]
+
+SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 _UNIMPLEMENTED_WHEN_PRESENT = (
     "no_repeat_ngram_size",

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from protos.dragoman.v1 import translation_pb2_grpc
 from service.config import LimitsConfig, ServerConfig
 from service.grpc_server import METHODS, GrpcServer, TranslationServicer
-from service.health import Health
+from service.health import Health, add_reflection
 from service.metrics import PrometheusObserver
 from service.translator import ServedModel, Translator
 from service.validation import Validator
@@ -52,7 +52,7 @@ async def serving(
     observer.start_methods(METHODS)
     servicer = TranslationServicer(observer, max_stream_items=config.max_stream_items)
     health = Health()
-    server = GrpcServer(config, servicer, health, observer)
+    server = GrpcServer(config, servicer, observer, add_ons=(health.add_to, add_reflection))
     translator = Translator(models)
     await server.start()
     if is_ready:

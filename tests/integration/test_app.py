@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.app import Application
 from service.config import Config, MetricsConfig
-from service.health import SERVICE_NAME
+from service.wire import SERVICE_NAME
 from tests.fake_app import Running, fake_loader, make_config, make_request, running
 from tests.fakes import FakeDecoder
 

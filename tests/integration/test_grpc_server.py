@@ -22,7 +22,7 @@ from service.errors import (
     EngineStepError,
     OverloadedError,
 )
-from service.health import SERVICE_NAME
+from service.wire import SERVICE_NAME
 from tests.fake_core import FakeCore, make_served_model
 from tests.grpc_serving import Serving, serving
 

@@ -63,7 +63,11 @@ def test_empty_and_blank_texts_come_back_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["  Hello\n\n  World \r\n", "It rains.  Go!\t\tc?\n\n\n- d\u2028e\x00f", "\ufeff Hi.\u3000Ho.\u00a0"],
+    [
+        "  Hello\n\n  World \r\n",
+        "It rains.  Go!\t\tc?\n\n\n- d\u2028e\x00f",
+        "\ufeff Hi.\u3000Ho.\u00a0",
+    ],
 )
 def test_whitespace_and_lines_survive_byte_for_byte(text: str) -> None:
     assert _texts(text) == [text.upper()]
