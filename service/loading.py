@@ -17,6 +17,7 @@ from model.tokenizer import Tokenizer
 from service.config import Config
 from service.core import EngineCore
 from service.driver import Driver
+from service.engine.int8_self_test import check_int8_products
 from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
 from service.engine.threads import available_cores
 from service.errors import ConfigError, DragomanError, EngineDeadError, EngineStepError
@@ -85,6 +86,8 @@ def load_models(
     """
     bundles = [load_bundle(directory) for directory in find_bundles(config.models.bundles)]
     _check_names(bundles)
+    if config.engine.self_test and any(b.manifest.precision == "int8" for b in bundles):
+        check_int8_products(config.engine.provider)
     return [_load(bundle, config, observer, on_death) for bundle in bundles]
 
 

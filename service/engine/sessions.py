@@ -10,9 +10,10 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from export import signature
 from service.errors import ConfigError
 
-__all__ = ["PROVIDERS", "create_session"]
+__all__ = ["PROVIDERS", "create_session", "int8_saturates"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Names of settings and of ONNX Runtime."""
@@ -21,8 +22,8 @@ _VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 _SATURATING_FLAGS = {"avx2"}
 
 
-def create_session(path: Path, provider: str) -> ort.InferenceSession:
-    """Load a graph.
+def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
+    """Load a graph, from a file or as it stands in one.
 
     Raises:
         ConfigError: The provider that was asked for is not the one that runs: ONNX Runtime falls back silently.
@@ -33,7 +34,12 @@ def create_session(path: Path, provider: str) -> ort.InferenceSession:
             f"`provider` is {provider!r}, but this ONNX Runtime has only "
             f"{', '.join(ort.get_available_providers())}."
         )
-    session = ort.InferenceSession(path, _session_options(), providers=[wanted])
+    session = ort.InferenceSession(
+        graph,
+        _session_options(),
+        providers=[wanted],
+        disabled_optimizers=list(signature.DISABLED_OPTIMIZERS),
+    )
     running = session.get_providers()[0]
     if running != wanted:
         raise ConfigError(f"`provider` is {provider!r}, but {running} runs.")
@@ -50,12 +56,13 @@ def _session_options() -> ort.SessionOptions:
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    if _int8_saturates():
-        options.add_session_config_entry("session.x64quantprecision", "1")
+    if int8_saturates():
+        for key, value in signature.SATURATING_CPU_CONFIG.items():
+            options.add_session_config_entry(key, value)
     return options
 
 
-def _int8_saturates(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+def int8_saturates(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether u8 x s8 products overflow 16 bits on this processor: x86 without VNNI."""
     try:
         text = cpu_info.read_text(encoding="utf-8", errors="replace")
