@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from export import signature
 from service.errors import ConfigError
@@ -18,6 +19,17 @@ __all__ = ["PROVIDERS", "create_session", "int8_saturates"]
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Names of settings and of ONNX Runtime."""
 
+_LOAD_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NoSuchFile,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+"""What loading raises; they have no common base."""
+
 _VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 _SATURATING_FLAGS = {"avx2"}
 
@@ -26,7 +38,8 @@ def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
     """Load a graph, from a file or as it stands in one.
 
     Raises:
-        ConfigError: The provider that was asked for is not the one that runs: ONNX Runtime falls back silently.
+        ConfigError: ONNX Runtime does not take the graph; or the provider that was asked for is not the one that
+            runs: ONNX Runtime falls back silently.
     """
     wanted = PROVIDERS[provider]
     if wanted not in ort.get_available_providers():
@@ -34,12 +47,18 @@ def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
             f"`provider` is {provider!r}, but this ONNX Runtime has only "
             f"{', '.join(ort.get_available_providers())}."
         )
-    session = ort.InferenceSession(
-        graph,
-        _session_options(),
-        providers=[wanted],
-        disabled_optimizers=list(signature.DISABLED_OPTIMIZERS),
-    )
+    try:
+        session = ort.InferenceSession(
+            graph,
+            _session_options(),
+            providers=[wanted],
+            disabled_optimizers=list(signature.DISABLED_OPTIMIZERS),
+        )
+    except _LOAD_ERRORS as error:
+        name = graph if isinstance(graph, Path) else "a built-in graph"
+        raise ConfigError(
+            f"{name}: ONNX Runtime {ort.__version__} does not take it: {error}."
+        ) from error
     running = session.get_providers()[0]
     if running != wanted:
         raise ConfigError(f"`provider` is {provider!r}, but {running} runs.")
@@ -54,6 +73,9 @@ def _session_options() -> ort.SessionOptions:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     # A pattern is kept for every combination of shapes, and here every step may have its own.
     options.enable_mem_pattern = False
+    options.log_severity_level = (
+        4  # What is fatal: errors are raised, and standard error is for lines of JSON.
+    )
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     if int8_saturates():
