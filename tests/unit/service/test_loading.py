@@ -1,0 +1,84 @@
+"""Which bundles are loaded, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export.bundle import BundleError, describe_file, write_manifest
+from model.tokenizer import train_tokenizer
+from service.config import Config, ModelsConfig
+from service.errors import ConfigError
+from service.loading import embedded_bundles, find_bundles, load_models
+from service.stats import NullObserver
+from tests.builders import make_manifest
+
+SENTENCES = (
+    "the committee decided on tuesday",
+    "a small cat sat on the red mat and looked at the rain",
+)
+
+
+def _bundle(directory: Path, **files: bytes) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "encoder.onnx": b"no graph",
+        "decoder.onnx": b"no graph",
+        "tokenizer.spm": b"",
+        **files,
+    }
+    for name, content in contents.items():
+        (directory / name).write_bytes(content)
+    entries = {path.name: describe_file(path) for path in directory.iterdir()}
+    write_manifest(directory, make_manifest(files=entries))
+    return directory
+
+
+def _load(*directories: Path) -> None:
+    load_models(Config(models=ModelsConfig(bundles=tuple(map(str, directories)))), NullObserver())
+
+
+def test_named_bundles_are_loaded_in_their_order() -> None:
+    assert find_bundles(["/b", "/a"]) == [Path("/b"), Path("/a")]
+
+
+def test_without_names_every_bundle_that_came_with_the_program_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "model"
+    _bundle(package / "pretrained/en-pt")
+    _bundle(package / "pretrained/de-en")
+    (package / "pretrained/en-pt.checkpoint").mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "model")
+    names = [directory.name for directory in embedded_bundles()]
+    assert names == ["de-en", "en-pt"]
+
+
+def test_nothing_to_serve_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.loading.embedded_bundles", list)
+    with pytest.raises(
+        ConfigError, match="There is no model to serve: name a bundle with --bundle"
+    ):
+        find_bundles([])
+
+
+def test_a_broken_bundle_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    directory = _bundle(tmp_path)
+    (directory / "decoder.onnx").unlink()
+    with pytest.raises(BundleError, match=r"decoder.onnx"):
+        _load(directory)
+
+
+def test_two_bundles_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Two bundles have the model name 'en-pt'"):
+        _load(_bundle(tmp_path / "a"), _bundle(tmp_path / "b"))
+
+
+def test_a_graph_that_is_none_is_named(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(SENTENCES, vocab_size=280)
+    directory = _bundle(tmp_path, **{"tokenizer.spm": tokenizer})
+    with pytest.raises(ConfigError, match=r"encoder.onnx: ONNX Runtime .* does not take it"):
+        _load(directory)
