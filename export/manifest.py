@@ -262,8 +262,9 @@ def _read(expected: Any, value: Any, where: str, faults: list[str]) -> Any:
     if origin is dict and isinstance(value, dict):
         pairs = {k: _read(arguments[1], v, f"{where}[{k!r}]", faults) for k, v in value.items()}
         return _INVALID if _INVALID in pairs.values() else pairs
-    if expected is float and type(value) in {int, float} and math.isfinite(value):
-        read = float(value)
+    if expected is float:
+        if type(value) in {int, float} and math.isfinite(value):
+            read = float(value)
     elif (origin is Literal and value in arguments) or type(value) is expected:
         read = value
     if read is _INVALID:

@@ -1,0 +1,87 @@
+"""The operators that graphs name and torch does not have, computed by torch: graphs run without an export.
+
+Written from the operators' documents (https://onnx.ai/onnx/operators/ and onnxruntime's ContribOperators.md), slow and
+plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def symbolic(operator: str, inputs: Sequence[Tensor | None], attrs: Any = None, **_: Any) -> Tensor:
+    """Stand in for `torch.onnx.ops.symbolic`."""
+    result: Tensor = _OPERATORS[operator](*inputs)
+    return result
+
+
+def symbolic_multi_out(
+    operator: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], **_: Any
+) -> tuple[Tensor, ...]:
+    """Stand in for `torch.onnx.ops.symbolic_multi_out`."""
+    assert operator == "com.microsoft::GroupQueryAttention"
+    assert attrs["num_heads"] == attrs["kv_num_heads"]
+    assert attrs["do_rotary"] == 0
+    return _group_query_attention(*inputs)
+
+
+def _group_query_attention(  # noqa: PLR0913, PLR0917 - the operator's inputs
+    qkv: Tensor,
+    no_key: None,
+    no_value: None,
+    keys: Tensor,
+    values: Tensor,
+    past: Tensor,
+    total: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    assert keys.shape[2] == total.item()
+    num_heads, head_size = keys.shape[1], keys.shape[3]
+    query, key, value = qkv.reshape(len(qkv), 3, num_heads, head_size).unbind(1)  # (R, H, Dh)
+    keys, values, mixed = keys.clone(), values.clone(), torch.empty_like(query)
+    for row, length in enumerate(past.tolist()):
+        keys[row, :, length], values[row, :, length] = key[row], value[row]
+        scores = torch.einsum("hd,htd->ht", query[row], keys[row, :, : length + 1])
+        weights = (scores / head_size**0.5).softmax(-1)
+        mixed[row] = torch.einsum("ht,htd->hd", weights, values[row, :, : length + 1])
+    return mixed.reshape(len(qkv), 1, -1), keys, values
+
+
+def _gather_nd(data: Tensor, indices: Tensor) -> Tensor:
+    return data[indices.unbind(-1)]
+
+
+def _scatter_nd(data: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    result = data.clone()
+    result[indices.unbind(-1)] = updates
+    return result
+
+
+def _quantize_linear(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    return ((x / scale).round() + zero_point.float()).clamp(0, 255).to(torch.uint8)
+
+
+def _mat_mul_integer_to_float(  # noqa: PLR0913, PLR0917 - the operator's inputs
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    weight_scales: Tensor,
+    zero_point: Tensor,
+    weight_zero_point: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    assert weight_zero_point is None
+    sums = (x.int() - zero_point.int()) @ weight.int()
+    product = sums.float() * (scale * weight_scales)
+    return product if bias is None else product + bias
+
+
+_OPERATORS: dict[str, Any] = {
+    "GatherND": _gather_nd,
+    "ScatterND": _scatter_nd,
+    "QuantizeLinear": _quantize_linear,
+    "com.microsoft::MatMulIntegerToFloat": _mat_mul_integer_to_float,
+}

@@ -1,0 +1,46 @@
+"""Bundles of tiny random models, exported for real (a few seconds each): share them through session fixtures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from export.bundle import Bundle, Limits, Precision
+from export.exporter import ModelFacts, export_bundle
+from model.checkpoint import save_model
+from tests.tiny_models import make_model, make_tokenizer
+
+LIMITS = Limits(max_source_tokens=256, max_target_tokens=256)
+
+
+def make_facts(**fields: Any) -> ModelFacts:
+    """Describe a model that nobody should use."""
+    known: dict[str, Any] = {
+        "name": "tiny",
+        "version": "1",
+        "source_language": "en",
+        "target_language": "pt",
+        "license": "CC0-1.0",
+        "limits": LIMITS,
+    }
+    return ModelFacts(**{**known, **fields})
+
+
+def make_checkpoint(directory: Path, *, seed: int = 0, spread: float = 1.0, **fields: Any) -> Path:
+    """Write a random model with a vocabulary of its own; `fields` are of its configuration."""
+    tokenizer = make_tokenizer()
+    ids = {
+        "source_vocab_size": tokenizer.source_vocab_size,
+        "target_vocab_size": tokenizer.target_vocab_size,
+        "eos_id": tokenizer.eos_id,
+        "pad_id": tokenizer.pad_id,
+        "bos_id": tokenizer.bos_id,
+    }
+    save_model(directory, make_model(seed=seed, spread=spread, **{**ids, **fields}), tokenizer)
+    return directory
+
+
+def make_bundle(directory: Path, precision: Precision, **fields: Any) -> Bundle:
+    """Export a random model; its checkpoint stays in `checkpoint` beside the bundle."""
+    checkpoint = make_checkpoint(directory / "checkpoint", **fields)
+    return export_bundle(checkpoint, directory / "bundle", precision, make_facts())
