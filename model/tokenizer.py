@@ -163,16 +163,16 @@ class Tokenizer:
         """Give the piece of each target id as the vocabulary spells it, for pictures and messages."""
         return [str(self._target.id_to_piece(int(token_id))) for token_id in token_ids]
 
-    def _decode(self, processor: SentencePieceProcessor, token_ids: Sequence[int]) -> str:
-        special = {self.eos_id, self.pad_id, self.bos_id}
-        words = [int(token_id) for token_id in token_ids if token_id not in special]
+    @staticmethod
+    def _decode(processor: SentencePieceProcessor, token_ids: Sequence[int]) -> str:
+        words = [int(token_id) for token_id in token_ids]
         vocab_size = processor.vocab_size()
         for token_id in words:
             if not 0 <= token_id < vocab_size:
                 raise TokenizerError(
                     f"Token ids must be in [0, {vocab_size - 1}], but one is {token_id}."
                 )
-        return str(processor.decode(words)) if words else ""
+        return str(processor.decode(words)) if words else ""  # control pieces spell nothing
 
 
 def train_tokenizer(

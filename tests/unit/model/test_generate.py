@@ -108,6 +108,11 @@ def test_search_goes_on_while_an_open_hypothesis_can_still_win() -> None:
     assert not best.truncated
 
 
+def test_beam_of_1_ends_at_the_first_eos_whatever_could_follow() -> None:
+    (best,) = _search(LATE_WINNER, beam_size=1, length_penalty=1.0)
+    assert best.token_ids == ()
+
+
 def test_without_length_penalty_the_likelier_target_wins() -> None:
     (best,) = _search(LATE_WINNER, beam_size=2, length_penalty=0.0)
     assert best.token_ids == ()
