@@ -91,16 +91,23 @@ class Running:
 async def running(
     monkeypatch: pytest.MonkeyPatch, loader: Loader | None = None, config: Config | None = None
 ) -> AsyncIterator[Running]:
-    """Run the application; begin as soon as it listens."""
+    """Run the application on a scripted engine; begin as soon as it listens."""
     monkeypatch.setattr(service.app, "load_models", loader or fake_loader())
-    application = Application(config or make_config())
+    async with run_application(config or make_config()) as running_application:
+        yield running_application
+
+
+@asynccontextmanager
+async def run_application(config: Config) -> AsyncIterator[Running]:
+    """Run the application as it is; begin as soon as it listens."""
+    application = Application(config)
     task = asyncio.create_task(application.run())
     while not application.grpc.port:
         await asyncio.sleep(0.002)
+        assert not task.done(), "the application does not start"
     async with grpc.aio.insecure_channel(f"127.0.0.1:{application.grpc.port}") as channel:
-        yield Running(
-            application, task, channel, translation_pb2_grpc.TranslationServiceStub(channel)
-        )
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        yield Running(application, task, channel, stub)
         if not task.done():
             application.stop()
         await task
