@@ -81,7 +81,7 @@ class DataSection:
     """To learn from."""
 
     valid: tuple[ParallelFile, ...] = ()
-    """Held out: measured now and then, decides which checkpoint is best. None: the last one is."""
+    """Held out: measured now and then, decides which checkpoint is `best`. None: no checkpoint is."""
 
     max_source_tokens: int = 256
     """Longer sources are left out, and counted in the log."""
