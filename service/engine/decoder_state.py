@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from export.signature import MIN_LANES
 from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
 from service.engine.placement import inherit
 from service.engine.self_attention_cache import SelfAttentionCache
@@ -27,9 +28,6 @@ from service.rows import RowMoves
 __all__ = ["CacheShape", "DecoderState", "StepInputs"]
 
 IntArray = NDArray[np.int64]
-
-_LEAST_LANES = 2
-"""One query row alone would run a different kernel and give other bits than among several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +128,7 @@ class DecoderState:
         """Make room for one more token a row, and give the inputs of the step that writes it."""
         self._grow(self.num_rows)
         places, slots = self.places, self._slots[self._row_sentence]
-        num_lanes = max(_LEAST_LANES, int(self._row_counts.max()))
+        num_lanes = max(MIN_LANES, int(self._row_counts.max()))
         input_ids = np.empty(self.num_rows, np.int64)
         input_ids[places] = self._tokens
         past_lengths = np.empty(self.num_rows, np.int32)

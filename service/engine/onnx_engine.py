@@ -40,9 +40,6 @@ _RUN_ERRORS = (
 )
 """What `Run` raises; they have no common base."""
 
-_LEAST_SOURCE = 2
-"""A matrix of one row would run a different kernel."""
-
 
 @dataclass(frozen=True, slots=True)
 class OnnxEncoded:
@@ -108,7 +105,7 @@ class OnnxEngine:
 
     def _encode_batch(self, places: list[int], sources: list[tuple[int, ...]]) -> EncodedBatch:
         lengths = np.array([len(source) for source in sources], np.int64)
-        longest = max(_LEAST_SOURCE, int(lengths.max()))
+        longest = max(signature.MIN_SOURCE_LENGTH, int(lengths.max()))
         mask = np.arange(longest) < lengths[:, None]  # (B, S)
         input_ids = np.full(mask.shape, self._pad_id, np.int64)
         input_ids[mask] = np.concatenate([np.array(source, np.int64) for source in sources])

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from export.bundle import Bundle, Precision
+from tests.tiny_bundles import make_bundle
+
+
+@pytest.fixture(scope="session")
+def random_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Precision], Bundle]:
+    """A random model as wide as the embedded ones, exported once; its checkpoint lies beside the bundle."""
+
+    @cache
+    def create(precision: Precision) -> Bundle:
+        return make_bundle(
+            tmp_path_factory.mktemp(f"random-{precision}"),
+            precision,
+            spread=8.0,
+            d_model=256,
+            num_heads=8,
+            d_ff=512,
+            encoder_layers=2,
+            decoder_layers=2,
+            output_bias=True,
+        )
+
+    return create

@@ -1,0 +1,155 @@
+"""A sentence gives the same tokens and scores alone and in any company, with real graphs, fp32 and int8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.bundle import Bundle, Precision, load_bundle
+from model.tokenizer import Tokenizer
+from service.config import SchedulerConfig
+from service.driver import Driver
+from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
+from service.request import Hypothesis, Sequence
+from service.rows import NO_EDITS, RowMoves
+from tests.builders import make_sequence
+
+PRETRAINED = Path(__file__).parents[2] / "model/pretrained/en-pt"
+BEAMS = (1, 2, 4, 8)
+
+TEXTS = (
+    "The committee decided on Tuesday that the budget would not be approved.",
+    "Hello!",
+    "Where is the station?",
+    "In 1969, three people flew to the Moon; two of them walked on it for some hours.",
+    "He said nothing.",
+    "Rain is expected in the north on Monday and in the south on Tuesday, but not elsewhere.",
+    "Yes",
+    "The new library, which cost 3.5 million, opens its doors to the public next week.",
+)
+
+
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def engine(
+    request: pytest.FixtureRequest, random_bundle: Callable[[Precision], Bundle]
+) -> OnnxEngine:
+    return load_onnx_engine(random_bundle(request.param), max_encode_tokens=64)
+
+
+def random_sequences(vocab_size: int, count: int = 24) -> list[Sequence]:
+    """Sentences of one to forty tokens, of every beam size."""
+    rng = np.random.default_rng(7)
+    sequences = []
+    for index in range(count):
+        source = rng.integers(2, vocab_size, size=rng.integers(0, 40)).tolist()
+        beam_size = BEAMS[index % len(BEAMS)]
+        sequences.append(
+            make_sequence(
+                (*source, 0),
+                request_id=str(index % 5),
+                beam_size=beam_size,
+                num_hypotheses=beam_size,
+                max_length=10 + index,
+                length_penalty=[1.0, 0.6, 0.0][index % 3],
+                min_target_tokens=[0, 0, 5][index % 3],
+            )
+        )
+    return sequences
+
+
+def run(
+    engine: OnnxEngine,
+    sequences: list[Sequence],
+    *,
+    per_step: int = 1000,
+    drop: frozenset[int] = frozenset(),
+    rows: int = 64,
+) -> dict[int, tuple[Hypothesis, ...]]:
+    """Translate sentences that arrive a few a step; those in `drop` are aborted in the middle."""
+    config = SchedulerConfig(max_batch_rows=rows, max_encode_tokens=64)
+    driver = Driver(model="m", engine=engine, config=config)
+    arriving = iter(sequences)
+    found: dict[int, tuple[Hypothesis, ...]] = {}
+    step = 0
+    while True:
+        added = [sequence for _, sequence in zip(range(per_step), arriving, strict=False)]
+        for sequence in added:
+            driver.add(sequence)
+        if not added and driver.seconds_until_step() is None:
+            break
+        step += 1
+        if step % 3 == 0:
+            for sequence_id in drop:
+                driver.abort(sequence_id)
+        for departure in driver.step().departures:
+            found[departure.result.sequence_id] = departure.result.hypotheses
+    assert (driver.num_rows, driver.live_bytes) == (0, 0)
+    return found
+
+
+def shuffles(sequences: list[Sequence]) -> Iterator[tuple[list[Sequence], int]]:
+    """Orders of arrival, and how many arrive a step."""
+    for seed, per_step in ((1, 1), (2, 2), (3, 7), (4, 1000)):
+        order = np.random.default_rng(seed).permutation(len(sequences))
+        yield [sequences[place] for place in order.tolist()], per_step
+
+
+def test_a_sentence_is_the_same_alone_and_in_any_company_in_any_order(engine: OnnxEngine) -> None:
+    sequences = random_sequences(engine.facts.vocab_size)
+    alone = {s.sequence_id: run(engine, [s])[s.sequence_id] for s in sequences}
+    lengths = {len(hypotheses[0].token_ids) for hypotheses in alone.values()}
+    assert len(lengths) > 3, "the model must not be trivial"
+    for order, per_step in shuffles(sequences):
+        assert run(engine, order, per_step=per_step) == alone
+
+
+def test_neighbours_that_are_cancelled_change_nothing(engine: OnnxEngine) -> None:
+    sequences = random_sequences(engine.facts.vocab_size)
+    alone = {s.sequence_id: run(engine, [s])[s.sequence_id] for s in sequences[::2]}
+    dropped = frozenset(sequence.sequence_id for sequence in sequences[1::2])
+    for order, per_step in shuffles(sequences):
+        found = run(engine, order, per_step=per_step, drop=dropped)
+        assert {i: found[i] for i in alone} == alone
+
+
+def test_beam_one_equals_greedy_beside_any_beam(engine: OnnxEngine) -> None:
+    """Greedy: the best token of each step, by a beam of one and by steps of one candidate."""
+    sequences = [
+        make_sequence(s.source_ids, beam_size=1, max_length=20)
+        for s in random_sequences(engine.facts.vocab_size, 8)
+    ]
+    found = run(engine, [*sequences, *random_sequences(engine.facts.vocab_size, 8)])
+    for sequence in sequences:
+        (hypothesis,) = found[sequence.sequence_id]
+        assert hypothesis.token_ids == greedy(engine, sequence)
+
+
+def greedy(engine: OnnxEngine, sequence: Sequence) -> tuple[int, ...]:
+    decoder = engine.create_decoder()
+    decoder.admit(engine.encode([sequence.source_ids]))
+    tokens: tuple[int, ...] = ()
+    while len(tokens) < sequence.max_length:
+        token_ids = decoder.decode(1, NO_EDITS).token_ids[0]
+        if token_ids[0] == engine.facts.eos_id:
+            break
+        tokens = (*tokens, int(token_ids[0]))
+        zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+        decoder.gather(RowMoves(zero, token_ids, zero, one))
+    return tokens
+
+
+@pytest.mark.skipif(not PRETRAINED.is_dir(), reason="the pretrained bundle is not there")
+def test_the_pretrained_model_gives_the_same_answers_in_any_company() -> None:
+    bundle = load_bundle(PRETRAINED)
+    tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
+    engine = load_onnx_engine(bundle)
+    sequences = [
+        make_sequence(tuple(source), request_id=str(index), beam_size=BEAMS[index % 4])
+        for index, source in enumerate(tokenizer.encode_source_batch(list(TEXTS)))
+    ]
+    alone = {s.sequence_id: run(engine, [s])[s.sequence_id] for s in sequences}
+    for order, per_step in shuffles(sequences):
+        assert run(engine, order, per_step=per_step) == alone
