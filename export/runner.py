@@ -44,7 +44,7 @@ from export.signature import (
     present_self_value,
 )
 
-__all__ = ["GraphRunner", "Greedy", "create_session"]
+__all__ = ["Arrays", "GraphRunner", "Greedy", "create_session"]
 
 Arrays = dict[str, npt.NDArray[Any]]
 
