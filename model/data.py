@@ -56,15 +56,24 @@ class Batch:
 class Sentences:
     """Many token sequences in one array: sentence i is `token_ids[starts[i] : starts[i + 1]]`."""
 
-    def __init__(self, sequences: Iterable[Sequence[int] | NDArray[np.int32]] = ()) -> None:
+    def __init__(self, sequences: Sequence[Sequence[int]] = ()) -> None:
         """Copy sequences of ids; millions of them cost four bytes a token."""
-        lengths: list[int] = []
-        chunks: list[NDArray[np.int32]] = []
-        for sequence in sequences:
-            lengths.append(len(sequence))
-            chunks.append(np.asarray(sequence, dtype=np.int32))
-        self.token_ids = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int32)
-        self.lengths: Ints = np.asarray(lengths, dtype=np.int64)
+        flat = [token_id for sequence in sequences for token_id in sequence]
+        self.token_ids = np.asarray(flat, dtype=np.int32)
+        self.lengths: Ints = np.asarray([len(sequence) for sequence in sequences], dtype=np.int64)
+        self._find_starts()
+
+    @classmethod
+    def join(cls, parts: Sequence[Sentences]) -> Sentences:
+        """Put the sentences of several collections behind one another."""
+        joined = cls()
+        if parts:
+            joined.token_ids = np.concatenate([part.token_ids for part in parts])
+            joined.lengths = np.concatenate([part.lengths for part in parts])
+            joined._find_starts()
+        return joined
+
+    def _find_starts(self) -> None:
         self.starts: Ints = np.concatenate(([0], np.cumsum(self.lengths))).astype(np.int64)
 
     def __len__(self) -> int:
@@ -131,22 +140,24 @@ def tokenize_corpus(
     max_target_tokens: int,
 ) -> Corpus:
     """Turn text pairs into ids; pairs with a side over its limit (EOS included) are left out and counted."""
-    sources: list[NDArray[np.int32]] = []
-    targets: list[NDArray[np.int32]] = []
+    sources: list[Sentences] = []
+    targets: list[Sentences] = []
     num_skipped = 0
     iterator = iter(pairs)
     while chunk := list(islice(iterator, _TOKENIZE_AT_ONCE)):
         source_ids = tokenizer.encode_source_batch([source for source, _ in chunk])
         target_ids = tokenizer.encode_target_batch([target for _, target in chunk])
-        for source, target in zip(source_ids, target_ids, strict=True):
-            if len(source) > max_source_tokens or len(target) > max_target_tokens:
-                num_skipped += 1
-                continue
-            sources.append(np.asarray(source, dtype=np.int32))
-            targets.append(np.asarray(target, dtype=np.int32))
+        kept = [
+            (source, target)
+            for source, target in zip(source_ids, target_ids, strict=True)
+            if len(source) <= max_source_tokens and len(target) <= max_target_tokens
+        ]
+        sources.append(Sentences([source for source, _ in kept]))
+        targets.append(Sentences([target for _, target in kept]))
+        num_skipped += len(chunk) - len(kept)
     return Corpus(
-        sources=Sentences(sources),
-        targets=Sentences(targets),
+        sources=Sentences.join(sources),
+        targets=Sentences.join(targets),
         pad_id=tokenizer.pad_id,
         num_skipped=num_skipped,
     )

@@ -41,6 +41,12 @@ def test_pairs_are_padded_side_by_side() -> None:
     assert batch.num_target_tokens == 4
 
 
+def test_joined_sentences_keep_their_order_and_bounds() -> None:
+    joined = Sentences.join([Sentences([[1, 2], [3]]), Sentences(), Sentences([[4, 5, 6]])])
+    assert [ids.tolist() for ids in (joined[0], joined[1], joined[2])] == [[1, 2], [3], [4, 5, 6]]
+    assert len(Sentences.join([])) == 0
+
+
 def test_masks_come_from_lengths_although_padding_is_eos() -> None:
     batch = _make_corpus().batch(np.arange(10))
     corpus = _make_corpus()
