@@ -21,9 +21,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(shown.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "module", ["service.app", "service.__main__", "commands.serve", "commands.local"]
-)
+@pytest.mark.parametrize("module", ["service.app", "service.__main__", "commands.local"])
 def test_serving_loads_nothing_of_training(module: str) -> None:
     loaded = loaded_by(f"import {module}")
 
