@@ -22,6 +22,7 @@ from tests.builders import make_request as make_local_request
 from tests.fake_app import Running, run_application
 
 MakeBundle = Callable[[Precision], Bundle]
+SHORT = {"beam_size": 2, "max_target_tokens": 12}  # a random model never ends by itself
 TEXTS = (
     "A small cat sat on the red mat.",
     "",
@@ -79,9 +80,9 @@ def test_a_text_gets_the_same_answer_alone_in_a_call_in_a_stream_and_without_a_s
     async def test() -> None:
         async with run_application(config) as app:
             await _serving(app)
-            together = await app.stub.TranslateText(_request(*TEXTS))
+            together = await app.stub.TranslateText(_request(*TEXTS, **SHORT))
             expected = [each.translated_text for each in together.translations]
-            alone = [await app.stub.TranslateText(_request(text)) for text in TEXTS]
+            alone = [await app.stub.TranslateText(_request(text, **SHORT)) for text in TEXTS]
             assert [each.translations[0].translated_text for each in alone] == expected
             items = [
                 pb.StreamTranslateTextRequest(
@@ -89,6 +90,7 @@ def test_a_text_gets_the_same_answer_alone_in_a_call_in_a_stream_and_without_a_s
                     content=text,
                     source_language_code="en",
                     target_language_code="pt",
+                    options=pb.TranslationOptions(**SHORT),
                 )
                 for place, text in enumerate(TEXTS)
             ]
@@ -96,7 +98,7 @@ def test_a_text_gets_the_same_answer_alone_in_a_call_in_a_stream_and_without_a_s
             streamed = {each.id: each.translation.translated_text async for each in stream}
             assert [streamed[str(place)] for place in range(len(TEXTS))] == expected
         async with create_translator(config) as translator:
-            answer = await translator.translate(make_local_request(*TEXTS))
+            answer = await translator.translate(make_local_request(*TEXTS, **SHORT))
             assert [each.translated_text for each in answer.translations] == expected
 
     _run(test())
@@ -106,7 +108,7 @@ def test_line_structure_survives_whatever_the_model_says(random_bundle: MakeBund
     async def test() -> None:
         async with run_application(_config(random_bundle("float32").directory)) as app:
             await _serving(app)
-            answer = await app.stub.TranslateText(_request(*TEXTS))
+            answer = await app.stub.TranslateText(_request(*TEXTS, **SHORT))
             blank, lines = answer.translations[1], answer.translations[2]
             assert (blank.translated_text, len(blank.segments)) == ("", 0)
             text, source = lines.translated_text, TEXTS[2]
