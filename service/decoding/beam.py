@@ -186,7 +186,7 @@ class BeamSearch:
         at_limit = columns.length >= columns.max_length
         ended = (columns.bar >= best_open / columns.divisor) | at_limit
         answers: dict[int, tuple[Hypothesis, ...]] = {}
-        for place in np.flatnonzero(ended).tolist():
+        for place in ended.nonzero()[0].tolist():
             if at_limit[place]:
                 self._finish_open(place, ranking)
             answers[place] = self._answer(self._sentences[place])
@@ -207,11 +207,12 @@ class BeamSearch:
             grid = padded.reshape(num_sentences, most_rows * width)
         # Stable: of two equal candidates the one of the earlier row, then the earlier one of that row, comes first.
         count = min(2 * self._largest_beam, grid.shape[1])
-        order = np.argsort(-grid, axis=1, kind="stable")[:, :count]  # (B, M)
-        log_probs = np.take_along_axis(grid, order, axis=1)
+        order = (-grid).argsort(axis=1, kind="stable")[:, :count]  # (B, M)
+        log_probs = grid[self._sentence_column, order]
         valid = log_probs > _NEVER
-        rows = self._first_row[:, None] + order // width
-        token_ids = candidates.token_ids[np.where(valid, rows, 0), order % width]
+        offset, column = np.divmod(order, width)
+        rows = self._first_row[:, None] + offset
+        token_ids = candidates.token_ids[np.where(valid, rows, 0), column]
 
         beam = self._columns.beam_size[:, None]
         rank = np.arange(count)
@@ -227,7 +228,7 @@ class BeamSearch:
 
     def _note_finished(self, ranking: _Ranking) -> None:
         """Keep the hypotheses that said EOS, and raise the bar of their sentences."""
-        places, ranks = np.nonzero(ranking.finishes)
+        places, ranks = ranking.finishes.nonzero()
         for place, rank in zip(places.tolist(), ranks.tolist(), strict=True):
             self._finish(place, ranking, rank, last_token=None)
             options = self._sentences[place].options
@@ -281,13 +282,16 @@ class BeamSearch:
         token_ids = ranking.token_ids[survives]
         self._log_probs = ranking.log_probs[survives]
         self._pointers.extend(parent_rows, token_ids)
-        self._columns.row_count = survives.sum(axis=1)
-        kept = np.flatnonzero(~ended)
+        row_count = survives.sum(axis=1)
+        is_same = (row_count == self._columns.row_count).all()
+        self._columns.row_count = row_count
+        kept = (~ended).nonzero()[0]
         if len(kept) < len(self._sentences):
             self._keep_sentences(kept)
             oldest = min((s.joined_step for s in self._sentences), default=self._pointers.step)
             self._pointers.trim(oldest)
-        self._lay_out()
+        if not is_same:  # A sentence that ended has no rows left.
+            self._lay_out()
         return RowMoves(parent_rows, token_ids, kept, self._columns.row_count)
 
     def _keep_sentences(self, kept: IntArray) -> None:
@@ -300,7 +304,9 @@ class BeamSearch:
         num_rows = int(counts.sum())
         ends = counts.cumsum()
         self._first_row = ends - counts  # (B,)
-        self._row_sentence = np.repeat(np.arange(len(counts)), counts)  # (R,)
+        sentences = np.arange(len(counts))
+        self._sentence_column = sentences[:, None]  # (B, 1)
+        self._row_sentence = sentences.repeat(counts)  # (R,)
         self._row_offset = np.arange(num_rows) - self._first_row[self._row_sentence]  # (R,)
         self._most_rows = int(counts.max(initial=0))
         self._largest_beam = int(self._columns.beam_size.max(initial=0))

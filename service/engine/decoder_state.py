@@ -153,20 +153,24 @@ class DecoderState:
         self.self_attention.copy(placement.sources, placement.destinations, lengths)
         self.places = placement.places
         self._tokens = moves.token_ids
-        self._row_counts = moves.row_counts
         if len(kept) < self.num_sentences:
             self._slots = self.cross_attention.keep(self._slots[kept])
             self._lengths = self._lengths[kept]
+        elif (moves.row_counts == self._row_counts).all():
+            return
+        self._row_counts = moves.row_counts
         if not self.num_rows:
             self.self_attention.release()
         self._lay_out()
 
     def _grow(self, num_rows: int) -> None:
         """Make room for so many rows, each with one token more than it has."""
+        longest = int(self._lengths.max(initial=0)) + 1
+        if self.self_attention.has_room(num_rows, longest):
+            return
         lengths = np.empty(self.num_rows, np.int64)
         lengths[self.places] = self._lengths[self._row_sentence]
-        longest = int(self._lengths.max(initial=0)) + 1
-        self.self_attention.reserve(num_rows, longest, lengths)
+        self.self_attention.grow(num_rows, longest, lengths)
 
     def _lay_out(self) -> None:
         """Which rows belong to which sentence, after either changed."""

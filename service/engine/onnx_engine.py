@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -28,7 +29,7 @@ from service.rows import Candidates, Edits, RowMoves
 __all__ = ["OnnxDecoder", "OnnxEngine", "load_onnx_engine"]
 
 AnyArray = NDArray[np.generic]
-FloatArray = NDArray[np.float32]
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 _RUN_ERRORS = (
     ort_errors.EPFail,
@@ -118,12 +119,16 @@ class OnnxEngine:
 
 
 class OnnxDecoder:
-    """The rows of one worker."""
+    """The rows of one worker.
+
+    Arrays stay bound from step to step: while shapes do not change, a step writes its inputs into them.
+    """
 
     def __init__(self, engine: OnnxEngine) -> None:
         self._session = engine.decoder_session
         self._num_layers = engine.shape.num_layers
         self._binding = self._session.io_binding()
+        self._bound: dict[str, AnyArray] = {}
         self._bound_shapes: tuple[object, ...] = ()
         self._bound_arrays: tuple[AnyArray, ...] = ()
         self.state = DecoderState(engine.shape)
@@ -153,24 +158,15 @@ class OnnxDecoder:
         inputs = self.state.step_inputs()
         places = self.state.places
         self._bind_caches()
-        # Arrays are named until the run is over: the binding holds no references.
-        positions = np.stack([places[edits.rows], edits.token_ids], axis=1)  # (E, 2)
-        small = (
-            (signature.INPUT_IDS, inputs.input_ids),
-            (signature.PAST_LENGTHS, inputs.past_lengths),
-            (signature.LANE_ROWS, inputs.lane_rows),
-            (signature.ROW_LANES, inputs.row_lanes),
-            (signature.NUM_CANDIDATES, np.array([num_candidates], np.int64)),
-            (signature.EDIT_POSITIONS, positions),
-            (signature.EDIT_SCALES, edits.scales),
-            (signature.EDIT_BIASES, edits.biases),
-        )
-        for name, array in small:
-            self._bind_input(name, array)
-        token_ids = np.empty((len(places), num_candidates), np.int64)
-        log_probs = np.empty((len(places), num_candidates), np.float32)
-        self._bind_output(signature.CANDIDATE_IDS, token_ids)
-        self._bind_output(signature.CANDIDATE_LOG_PROBS, log_probs)
+        self._feed(signature.INPUT_IDS, inputs.input_ids)
+        self._feed(signature.PAST_LENGTHS, inputs.past_lengths)
+        self._feed(signature.LANE_ROWS, inputs.lane_rows)
+        self._feed(signature.ROW_LANES, inputs.row_lanes)
+        self._feed(signature.NUM_CANDIDATES, np.array([num_candidates], np.int64))
+        self._feed_edits(edits, places)
+        shape = (len(places), num_candidates)
+        token_ids = self._collect(signature.CANDIDATE_IDS, shape, np.int64)
+        log_probs = self._collect(signature.CANDIDATE_LOG_PROBS, shape, np.float32)
         try:
             self._session.run_with_iobinding(self._binding)
         except _RUN_ERRORS as error:
@@ -202,10 +198,34 @@ class OnnxDecoder:
             self._bind_output(signature.present_self_value(layer), values)
             self._bind_input(signature.cross_key(layer), cross.keys[layer, sentences])
             self._bind_input(signature.cross_value(layer), cross.values[layer, sentences])
-        self._capacity = np.array(buffer.shape[4], np.int32)
+        self._feed(signature.TOTAL_LENGTH, np.array(buffer.shape[4], np.int32))
         self._mask = cross.mask[sentences]
-        self._bind_input(signature.TOTAL_LENGTH, self._capacity)
         self._bind_input(signature.ENCODER_MASK, self._mask)
+
+    def _feed_edits(self, edits: Edits, places: NDArray[np.int64]) -> None:
+        positions = np.empty((len(edits.rows), 2), np.int64)  # (E, 2)
+        positions[:, 0] = places[edits.rows]
+        positions[:, 1] = edits.token_ids
+        self._feed(signature.EDIT_POSITIONS, positions)
+        self._feed(signature.EDIT_SCALES, edits.scales)
+        self._feed(signature.EDIT_BIASES, edits.biases)
+
+    def _feed(self, name: str, array: AnyArray) -> None:
+        """Give the graph an input."""
+        bound = self._bound.get(name)
+        if bound is not None and bound.shape == array.shape:
+            bound[...] = array
+            return
+        self._bound[name] = array = array.copy()
+        self._bind_input(name, array)
+
+    def _collect(self, name: str, shape: tuple[int, ...], dtype: type[ScalarT]) -> NDArray[ScalarT]:
+        """Where the graph will write an output."""
+        bound = self._bound.get(name)
+        if bound is None or bound.shape != shape:
+            self._bound[name] = bound = np.empty(shape, dtype)
+            self._bind_output(name, bound)
+        return cast(NDArray[ScalarT], bound)
 
     def _bind_input(self, name: str, array: AnyArray) -> None:
         self._binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, _address(array))

@@ -49,7 +49,7 @@ def inherit(parents: IntArray, num_places: int) -> Placement:
     stays = (first_child[parents] == children) & (parents < count)
     is_free = np.ones(count, bool)
     is_free[parents[stays]] = False
-    copied, destinations = np.flatnonzero(~stays), np.flatnonzero(is_free)
+    copied, destinations = (~stays).nonzero()[0], is_free.nonzero()[0]
     places = parents.copy()
     places[copied] = destinations
     return Placement(places, copied, parents[copied], destinations)

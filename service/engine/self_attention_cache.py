@@ -45,7 +45,11 @@ class SelfAttentionCache:
         """Memory held."""
         return self.buffer.nbytes
 
-    def reserve(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
+    def has_room(self, num_rows: int, num_positions: int) -> bool:
+        """Whether so many rows of such a length fit."""
+        return bool(num_rows <= self.buffer.shape[2] and num_positions <= self.buffer.shape[4])
+
+    def grow(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
         """Make room.
 
         Args:
@@ -53,8 +57,6 @@ class SelfAttentionCache:
             num_positions: Positions that must fit.
             lengths: Valid positions of the rows that are there, by place.
         """
-        if num_rows <= self.buffer.shape[2] and num_positions <= self.buffer.shape[4]:
-            return
         old = self.buffer
         needed_rows = max(num_rows, len(lengths))
         self.buffer = self._allocate(

@@ -7,7 +7,7 @@ from service.engine.self_attention_cache import SelfAttentionCache
 
 def create(rows: int = 3, positions: int = 5) -> SelfAttentionCache:
     cache = SelfAttentionCache(num_layers=2, num_heads=2, head_size=4)
-    cache.reserve(rows, positions, np.empty(0, np.int64))
+    cache.grow(rows, positions, np.empty(0, np.int64))
     cache.buffer[:] = np.nan
     return cache
 
@@ -26,16 +26,16 @@ def test_growing_keeps_the_valid_prefix_of_every_row() -> None:
     lengths = np.array([5, 2, 0])
     for row, length in enumerate(lengths.tolist()):
         write(cache, row, length, row + 1)
-    cache.reserve(100, 200, lengths)
+    cache.grow(100, 200, lengths)
     for row, length in enumerate(lengths.tolist()):
         assert (cache.buffer[:, :, row, :, :length] == row + 1).all()
 
 
-def test_room_that_is_there_is_not_made_again() -> None:
+def test_room_is_known() -> None:
     cache = create()
-    before = cache.buffer
-    cache.reserve(8, 32, np.array([5, 5]))
-    assert cache.buffer is before
+    assert cache.has_room(8, 32)
+    assert not cache.has_room(9, 32)
+    assert not cache.has_room(8, 33)
 
 
 def test_copying_touches_the_valid_prefix_only() -> None:
@@ -56,7 +56,7 @@ def test_large_memory_is_given_back_when_there_are_no_rows() -> None:
     cache = create(rows=1024, positions=1024)
     cache.release()
     assert cache.num_bytes == 0
-    cache.reserve(1, 1, np.empty(0, np.int64))
+    cache.grow(1, 1, np.empty(0, np.int64))
     held = cache.num_bytes
     cache.release()
     assert cache.num_bytes == held > 0
