@@ -59,7 +59,7 @@ golden: $(DEV_STAMP) ## Rewrite the golden files; review the diff
 	DRAGOMAN_REWRITE_GOLDEN=1 $(DEV_PYTHON) -m pytest -q tests/golden
 
 protos: $(DEV_STAMP) ## Compile the stubs beside the .proto files
-	$(DEV_PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/dragoman/v1/*.proto
+	$(DEV_PYTHON) -m grpc_tools.protoc -I. -I"$$($(DEV_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --python_out=. --pyi_out=. --grpc_python_out=. protos/dragoman/v1/*.proto
 
 bundle: $(DEV_STAMP) ## Export the embedded checkpoint again: int8, into model/pretrained/en-pt
 	$(DEV_ENV)/bin/dragoman export model/pretrained/en-pt.checkpoint model/pretrained/en-pt --precision int8 $(ARGS)

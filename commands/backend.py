@@ -77,11 +77,20 @@ def choose_pair(pairs: Sequence[Pair], options: Options) -> Options:
     known = ", ".join(
         f"{pair.source_language} to {pair.target_language} ({pair.model})" for pair in pairs
     )
-    problem = "several models fit" if fitting else "no loaded model fits"
-    raise CommandError(
-        f"{problem}: name --source and --target (or --model). Loaded: {known or 'none'}.",
-        exit_code=EXIT_USAGE,
-    )
+    if fitting:
+        problem = "several models fit: name the source and the target language, or the model."
+    else:
+        problem = f"no loaded model fits{_describe(options)}."
+    raise CommandError(f"{problem} Loaded: {known or 'none'}.", exit_code=EXIT_USAGE)
+
+
+def _describe(options: Options) -> str:
+    said = {
+        "source": options.source_language,
+        "target": options.target_language,
+        "model": options.model,
+    }
+    return "".join(f", {name} {value!r}" for name, value in said.items() if value)
 
 
 def _covers(wanted: str, offered: str) -> bool:

@@ -14,6 +14,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+EMBEDDED = ROOT / "model" / "pretrained" / "en-pt" / "manifest.json"
+
+pytestmark = pytest.mark.skipif(
+    not EMBEDDED.exists() and "DRAGOMAN_MODELS__BUNDLES" not in os.environ,
+    reason="no bundle is embedded",
+)
 SENTENCE = "The committee decided on Tuesday that the budget would not be approved."
 LINES = ["Good morning.", "", "Where is the railway station?", "  Thank you.  "]
 

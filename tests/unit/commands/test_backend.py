@@ -39,5 +39,5 @@ def test_several_fitting_models_are_listed() -> None:
 
 
 def test_a_language_that_nobody_knows_is_said_to_be_so() -> None:
-    with pytest.raises(CommandError, match="no loaded model fits"):
+    with pytest.raises(CommandError, match="no loaded model fits, source 'de'"):
         choose_pair([EN_PT], Options(source_language="de"))
