@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.metadata
+import itertools
 import logging
 import os
 import signal
@@ -210,6 +212,7 @@ class LocalTranslator:
         self.manifests = tuple(model.bundle.manifest for model in models)
         self._validator = _create_validator(models, config)
         self._translator = _create_translator(models, config)
+        self._call_numbers = itertools.count(1)
 
     async def translate(self, request: TranslationRequest) -> LocalAnswer:
         """Translate the texts of a request, in order.
@@ -217,7 +220,8 @@ class LocalTranslator:
         Raises:
             DragomanError: The request as a whole cannot be answered. Faults of one text are its `error`.
         """
-        valid = self._validator.validate(request)
+        key = request.request_id or f"local#{next(self._call_numbers)}"
+        valid = self._validator.validate(dataclasses.replace(request, request_id=key))
         translations = await self._translator.translate(valid)
         return LocalAnswer(
             manifest=self._translator.manifest(valid.model), translations=tuple(translations)
