@@ -27,6 +27,10 @@ _COMMANDS = {
     "info": "describe a bundle",
     "health": "ask a server whether it is serving",
 }
+_MODULES_OF_EXTRAS = {
+    "bench": {"sacrebleu"},
+    "train": {"matplotlib", "onnx", "onnxscript", "safetensors", "torch"},
+}
 _EXIT_INTERRUPTED = 130
 _EXIT_BROKEN_PIPE = 141
 
@@ -102,8 +106,9 @@ def _version() -> str:
 
 def _missing_module_message(error: ModuleNotFoundError) -> str:
     missing = (error.name or "").partition(".")[0]
-    if missing in {"torch", "onnx", "onnxscript", "sacrebleu", "safetensors", "matplotlib"}:
-        return f"needs `{missing}`: pip install 'dragoman[train]'."
+    for extra, modules in _MODULES_OF_EXTRAS.items():
+        if missing in modules:
+            return f"needs `{missing}`: pip install 'dragoman[{extra}]'."
     if missing == "onnxruntime":
         return "needs ONNX Runtime: pip install 'dragoman[cpu]', or 'dragoman[gpu]' (never both)."
     return f"needs the module `{missing}`, which is not installed."
