@@ -140,24 +140,35 @@ class GraphRunner:
         Returns:
             `candidate_ids`, `candidate_log_probs` and `log_probs` by name.
         """
-        rows = np.arange(len(token_ids))
+        feeds = self.decoder_feeds(token_ids, position, memory, caches)
+        feeds[NUM_CANDIDATES] = np.array([num_candidates])
+        feeds |= _lanes(len(token_ids), num_lanes)
+        layers = range(self.manifest.architecture.num_decoder_layers)
+        presents = [name(i) for i in layers for name in (present_self_key, present_self_value)]
+        wanted = [CANDIDATE_IDS, CANDIDATE_LOG_PROBS, LOG_PROBS]
+        found = self.decoder.run(wanted + presents, feeds)
+        caches.update(zip(caches, found[len(wanted) :], strict=True))
+        return dict(zip(wanted, found, strict=False))
+
+    def decoder_feeds(
+        self,
+        token_ids: npt.NDArray[np.int64],
+        position: int,
+        memory: Arrays,
+        caches: Arrays,
+    ) -> Arrays:
+        """Give all inputs of a step for one candidate and without edits; arguments as in `step`."""
+        num_rows = len(token_ids)
         feeds: Arrays = {
             INPUT_IDS: token_ids,
-            PAST_LENGTHS: np.full(len(rows), position, np.int32),
+            PAST_LENGTHS: np.full(num_rows, position, np.int32),
             TOTAL_LENGTH: np.array(next(iter(caches.values())).shape[2], np.int32),
-            LANE_ROWS: np.repeat(rows[:, None], num_lanes, axis=1),
-            ROW_LANES: rows * num_lanes,
-            NUM_CANDIDATES: np.array([num_candidates]),
+            NUM_CANDIDATES: np.array([1]),
             EDIT_POSITIONS: np.zeros((0, 2), np.int64),
             EDIT_SCALES: np.zeros(0, np.float32),
             EDIT_BIASES: np.zeros(0, np.float32),
         }
-        layers = range(self.manifest.architecture.num_decoder_layers)
-        presents = [name(i) for i in layers for name in (present_self_key, present_self_value)]
-        wanted = [CANDIDATE_IDS, CANDIDATE_LOG_PROBS, LOG_PROBS]
-        found = self.decoder.run(wanted + presents, feeds | memory | caches)
-        caches.update(zip(caches, found[len(wanted) :], strict=True))
-        return dict(zip(wanted, found, strict=False))
+        return feeds | _lanes(num_rows, MIN_LANES) | memory | caches
 
     def greedy(
         self,
@@ -194,6 +205,12 @@ class GraphRunner:
             _until_eos(np.array(row), np.array(scores), tokens.eos_id)
             for row, scores in zip(np.transpose(ids), np.transpose(log_probs), strict=True)
         ]
+
+
+def _lanes(num_rows: int, num_lanes: int) -> Arrays:
+    """Place one row a sentence, in all of its lanes."""
+    rows = np.arange(num_rows)
+    return {LANE_ROWS: np.repeat(rows[:, None], num_lanes, axis=1), ROW_LANES: rows * num_lanes}
 
 
 def _until_eos(
