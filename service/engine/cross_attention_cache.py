@@ -99,7 +99,7 @@ class CrossAttentionCache:
 
     def keep(self, slots: IntArray) -> IntArray:
         """Drop all slots but these, and give their new places."""
-        placement = inherit(slots, len(self.source_lengths))
+        placement = inherit(slots, np.zeros(len(self.source_lengths), np.int64))
         lengths = np.empty(len(slots), np.int64)
         lengths[placement.places] = self.source_lengths[slots]
         for source, destination in zip(

@@ -23,6 +23,7 @@ from export.signature import MIN_LANES
 from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
 from service.engine.placement import inherit
 from service.engine.self_attention_cache import SelfAttentionCache
+from service.engine.shared_prefixes import SharedPrefixes
 from service.rows import RowMoves
 
 __all__ = ["CacheShape", "DecoderState", "StepInputs"]
@@ -80,6 +81,7 @@ class DecoderState:
         self._slots = empty
         self._lengths = empty
         self._row_counts = empty
+        self._shared = SharedPrefixes()
         self._lay_out()
         self.cross_attention.keep(empty)
         self.self_attention.release()
@@ -122,6 +124,7 @@ class DecoderState:
         self._tokens = np.concatenate([self._tokens, np.full(count, self._start_id)])
         self._lengths = np.concatenate([self._lengths, np.zeros(count, np.int64)])
         self._row_counts = np.concatenate([self._row_counts, np.ones(count, np.int64)])
+        self._shared.add(count)
         self._lay_out()
 
     def step_inputs(self) -> StepInputs:
@@ -148,10 +151,9 @@ class DecoderState:
         """As `Decoder.gather`."""
         parents, kept = moves.parent_rows, moves.kept_sentences
         self._grow(len(parents))
-        placement = inherit(self.places[parents], self.num_rows)
-        lengths = self._lengths[self._row_sentence[parents[placement.copied]]]
-        self.self_attention.copy(placement.sources, placement.destinations, lengths)
-        self.places = placement.places
+        lengths = self._lengths[self._row_sentence[parents]]
+        self._place(parents, lengths)
+        self._shared.gather(parents, self._lane[parents], lengths, moves.row_counts)
         self._tokens = moves.token_ids
         if len(kept) < self.num_sentences:
             self._slots = self.cross_attention.keep(self._slots[kept])
@@ -162,6 +164,22 @@ class DecoderState:
         if not self.num_rows:
             self.self_attention.release()
         self._lay_out()
+
+    def _place(self, parents: IntArray, lengths: IntArray) -> None:
+        """Give the children of `parents` their places, and copy what they do not find there."""
+        row_at = np.empty(self.num_rows, np.int64)
+        row_at[self.places] = np.arange(self.num_rows)
+        sentence_at = self._row_sentence[row_at]
+        placement = inherit(self.places[parents], sentence_at)
+        copied = placement.copied
+        if len(copied):
+            rows, destinations = parents[copied], placement.destinations
+            was_there = row_at[np.minimum(destinations, self.num_rows - 1)]
+            is_sibling = self._row_sentence[was_there] == self._row_sentence[rows]
+            is_sibling &= destinations < self.num_rows
+            starts = np.where(is_sibling, self._shared.of(rows, self._lane[was_there]), 0)
+            self.self_attention.copy(placement.sources, destinations, starts, lengths[copied])
+        self.places = placement.places
 
     def _grow(self, num_rows: int) -> None:
         """Make room for so many rows, each with one token more than it has."""

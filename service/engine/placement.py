@@ -23,14 +23,14 @@ class Placement:
     places: IntArray
     """(n,) Place of each child: a permutation of 0 to n-1."""
     copied: IntArray
-    """Children that need a copy, ascending."""
+    """Children that need a copy."""
     sources: IntArray
     """Place of the parent of each of them."""
     destinations: IntArray
     """Its own place."""
 
 
-def inherit(parents: IntArray, num_places: int) -> Placement:
+def inherit(parents: IntArray, groups: IntArray) -> Placement:
     """Give each child a place.
 
     Of five rows, parents [4, 1, 1] give places [0, 1, 2]: row 1 is inherited in place by the second child; the first
@@ -38,18 +38,45 @@ def inherit(parents: IntArray, num_places: int) -> Placement:
 
     Args:
         parents: Place of each child's parent; may repeat. Shape (n,).
-        num_places: Places in use until now.
+        groups: Group of the row in each place until now, at least 0. A copy goes into a place that its own group
+            leaves, where there is one. Shape (number of places,).
     """
-    count = len(parents)
+    count, num_places = len(parents), len(groups)
     children = np.arange(count)
     first_child = np.full(num_places, -1, np.int64)
     first_child[parents[::-1]] = children[
         ::-1
     ]  # The last assignment wins, so the first child does.
     stays = (first_child[parents] == children) & (parents < count)
+    copied = (~stays).nonzero()[0]
+    places = parents.copy()
+    if not len(copied):
+        return Placement(places, copied, copied, copied)
     is_free = np.ones(count, bool)
     is_free[parents[stays]] = False
-    copied, destinations = (~stays).nonzero()[0], is_free.nonzero()[0]
-    places = parents.copy()
+    holes = is_free.nonzero()[0]
+    hole_groups = np.full(len(holes), -1, np.int64)
+    hole_groups[holes < num_places] = groups[holes[holes < num_places]]
+    destinations = holes[_pair(groups[parents[copied]], hole_groups)]
     places[copied] = destinations
     return Placement(places, copied, parents[copied], destinations)
+
+
+def _pair(wanted: IntArray, offered: IntArray) -> IntArray:
+    """For each wanted group, an offer of the same group while there is one, else any other; each offer once."""
+    wanted_order, offered_order = wanted.argsort(kind="stable"), offered.argsort(kind="stable")
+    wanted_keys = _numbered(wanted[wanted_order], len(wanted))
+    offered_keys = _numbered(offered[offered_order], len(wanted))
+    found = np.minimum(offered_keys.searchsorted(wanted_keys), len(offered) - 1)
+    is_match = offered_keys[found] == wanted_keys
+    is_left = np.ones(len(offered), bool)
+    is_left[found[is_match]] = False
+    found[~is_match] = is_left.nonzero()[0]
+    pairs = np.empty(len(wanted), np.int64)
+    pairs[wanted_order] = offered_order[found]
+    return pairs
+
+
+def _numbered(groups: IntArray, most: int) -> IntArray:
+    """Ascending groups made distinct: the k-th of a group becomes group * most + k."""
+    return groups * most + np.arange(len(groups)) - groups.searchsorted(groups)

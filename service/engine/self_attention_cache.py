@@ -1,7 +1,7 @@
 """Stage 6 of 10: keys and values of the target so far, of every layer and row, updated in place by the decoder graph.
 
 One array, (L, 2, R_cap, H, C, Dh): the first R rows of each layer are contiguous, so R may change every step without a
-copy. Rows and positions grow by buckets; only the valid prefix of a row is ever copied.
+copy. Rows and positions grow by buckets; only valid positions of a row are ever copied.
 """
 
 from __future__ import annotations
@@ -65,13 +65,15 @@ class SelfAttentionCache:
         for place, length in enumerate(lengths.tolist()):
             self.buffer[:, :, place, :, :length] = old[:, :, place, :, :length]
 
-    def copy(self, sources: IntArray, destinations: IntArray, lengths: IntArray) -> None:
-        """Copy the valid prefix of rows to other places."""
+    def copy(
+        self, sources: IntArray, destinations: IntArray, starts: IntArray, ends: IntArray
+    ) -> None:
+        """Copy positions start to end of rows to other places."""
         buffer = self.buffer
-        for source, destination, length in zip(
-            sources.tolist(), destinations.tolist(), lengths.tolist(), strict=True
+        for source, destination, start, end in zip(
+            sources.tolist(), destinations.tolist(), starts.tolist(), ends.tolist(), strict=True
         ):
-            buffer[:, :, destination, :, :length] = buffer[:, :, source, :, :length]
+            buffer[:, :, destination, :, start:end] = buffer[:, :, source, :, start:end]
 
     def release(self) -> None:
         """Give large memory back; there are no rows."""

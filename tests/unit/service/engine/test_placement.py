@@ -10,14 +10,19 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+def alike(num_places: int) -> np.ndarray:
+    """Rows that are all of one group."""
+    return np.zeros(num_places, np.int64)
+
+
 def test_children_of_different_parents_stay_where_the_parents_were() -> None:
-    placement = inherit(ints(2, 0, 1), 3)
+    placement = inherit(ints(2, 0, 1), alike(3))
     assert placement.places.tolist() == [2, 0, 1]
     assert placement.copied.size == 0
 
 
 def test_the_example_of_the_docstring() -> None:
-    placement = inherit(ints(4, 1, 1), 5)
+    placement = inherit(ints(4, 1, 1), alike(5))
     assert placement.places.tolist() == [0, 1, 2]
     assert placement.copied.tolist() == [0, 2]
     assert placement.sources.tolist() == [4, 1]
@@ -25,7 +30,7 @@ def test_the_example_of_the_docstring() -> None:
 
 
 def test_nobody_left_needs_no_place() -> None:
-    assert inherit(ints(), 5).places.size == 0
+    assert inherit(ints(), alike(5)).places.size == 0
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -35,7 +40,7 @@ def test_places_are_a_permutation_and_copies_may_run_in_any_order(seed: int) -> 
     parents = rng.integers(0, num_places, size=rng.integers(0, 12))
     memory = np.full(32, -1)
     memory[:num_places] = np.arange(num_places)
-    placement = inherit(parents, num_places)
+    placement = inherit(parents, alike(num_places))
     assert sorted(placement.places.tolist()) == list(range(len(parents)))
     assert not set(placement.sources.tolist()) & set(placement.destinations.tolist())
     for copy in rng.permutation(len(placement.copied)):
@@ -47,4 +52,24 @@ def test_places_are_a_permutation_and_copies_may_run_in_any_order(seed: int) -> 
 def test_no_more_is_copied_than_children_without_a_place_of_their_parent(seed: int) -> None:
     rng = np.random.default_rng(seed)
     parents = rng.integers(0, 8, size=8)
-    assert len(inherit(parents, 8).copied) == 8 - len(set(parents.tolist()))
+    assert len(inherit(parents, alike(8)).copied) == 8 - len(set(parents.tolist()))
+
+
+def test_copies_go_where_their_own_group_leaves() -> None:
+    # Places 0 2 4 belong to group 7, places 1 3 5 to group 8; each keeps three rows of one parent.
+    placement = inherit(ints(2, 2, 2, 5, 5, 5), ints(7, 8, 7, 8, 7, 8))
+    assert sorted(placement.places[:3].tolist()) == [0, 2, 4]
+    assert sorted(placement.places[3:].tolist()) == [1, 3, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_many_copies_as_can_be_go_where_their_own_group_leaves(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 3, size=9)
+    parents = rng.integers(0, 9, size=rng.integers(1, 12))
+    placement = inherit(parents, groups)
+    assert sorted(placement.places.tolist()) == list(range(len(parents)))
+    wanted = groups[placement.sources].tolist()
+    there = [int(groups[place]) if place < 9 else -1 for place in placement.destinations.tolist()]
+    at_home = sum(a == b for a, b in zip(wanted, there, strict=True))
+    assert at_home == sum(min(wanted.count(group), there.count(group)) for group in range(3))

@@ -38,12 +38,13 @@ def test_room_is_known() -> None:
     assert not cache.has_room(8, 33)
 
 
-def test_copying_touches_the_valid_prefix_only() -> None:
+def test_copying_touches_the_named_positions_only() -> None:
     cache = create()
     write(cache, 0, 3, 7.0)
-    cache.copy(np.array([0]), np.array([2]), np.array([3]))
-    assert (cache.buffer[:, :, 2, :, :3] == 7.0).all()
+    cache.copy(np.array([0]), np.array([2]), np.array([1]), np.array([3]))
+    assert (cache.buffer[:, :, 2, :, 1:3] == 7.0).all()
     assert np.isnan(cache.buffer[:, :, 2, :, 3:]).all()
+    assert np.isnan(cache.buffer[:, :, 2, :, :1]).all()
 
 
 def test_memory_held_is_what_was_foretold() -> None:
