@@ -60,7 +60,7 @@ def test_all_faults_are_told_in_one_message(tmp_path: Path) -> None:
     assert "\n" not in message
     for part in (
         "`top` must stand in a section",
-        "`listen` must be a \"host:port\", but is 'nowhere'",
+        "`server.listen` must be a \"host:port\", but is 'nowhere'",
         "`server.num_text_threads` must be in [1, 1000000], but is 0",
         "`scheduler.max_batch_rows` must be an integer, but is 'many'",
         "DRAGOMAN_LIMITS__MAX_CONTENTS: `limits.max_contents` must be an integer, but is 'x'",
