@@ -252,7 +252,9 @@ async def create_translator(config: Config | None = None) -> AsyncIterator[Local
 
 def _create_translator(models: Sequence[LoadedModel], config: Config) -> Translator:
     return Translator(
-        [model.served for model in models], num_text_threads=config.server.num_text_threads
+        [model.served for model in models],
+        num_text_threads=config.server.num_text_threads,
+        max_text_segments=config.limits.max_text_segments,
     )
 
 

@@ -130,12 +130,21 @@ class LimitsConfig:
     max_text_characters: int = 100_000
     """Characters in one text; a longer one gets an error as its status."""
 
+    max_text_segments: int = 5_000
+    """Sentences in one text; one that has more gets an error as its status."""
+
     max_request_characters: int = 1_000_000
     """Characters in all texts of one call."""
 
     def __post_init__(self) -> None:
         require_between(
-            self, 1, 1_000_000_000, "max_contents", "max_text_characters", "max_request_characters"
+            self,
+            1,
+            1_000_000_000,
+            "max_contents",
+            "max_text_characters",
+            "max_text_segments",
+            "max_request_characters",
         )
 
 

@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Mapping
 from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from export.bundle import Manifest
-from service.errors import DragomanError, EngineDeadError
+from service.errors import DragomanError, EngineDeadError, SourceTooLongError
 from service.reassembly import TranslatedSegment, reassemble
 from service.request import Outcome, Sequence, SequenceResult, Translation, ValidRequest
 from service.segmenter import Segmenter, Span, split_to_fit
@@ -54,18 +54,26 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One text on its way: its segments, and a sequence for each."""
+    """One text on its way: its segments and a sequence for each, or why it is not translated."""
 
     text: str
-    spans: list[Span]
-    sequences: list[Sequence]
+    spans: list[Span] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)
+    error: DragomanError | None = None
 
 
 class Translator:
     """Translates valid requests with the loaded models."""
 
-    def __init__(self, models: Items[ServedModel], *, num_text_threads: int = 2) -> None:
+    def __init__(
+        self,
+        models: Items[ServedModel],
+        *,
+        num_text_threads: int = 2,
+        max_text_segments: int = 5_000,
+    ) -> None:
         """Take the loaded models; their names must differ."""
+        self._max_text_segments = max_text_segments
         self._models: Mapping[str, ServedModel] = {each.manifest.name: each for each in models}
         self._segmenters = {
             name: Segmenter(model.manifest.source_language) for name, model in self._models.items()
@@ -130,6 +138,13 @@ class Translator:
             ]
             spans = list(itertools.chain.from_iterable(parts))
             encoded = encode([text[span.start : span.end] for span in spans])
+        if len(spans) > self._max_text_segments:
+            return _Item(
+                text,
+                error=SourceTooLongError(
+                    f"A text must have at most {self._max_text_segments} sentences, but this one has {len(spans)}."
+                ),
+            )
         return _Item(text, spans, [self._sequence(ids, request) for ids in encoded])
 
     def _sequence(self, source_ids: Items[int], request: ValidRequest) -> Sequence:
@@ -148,10 +163,10 @@ class Translator:
         self, request: ValidRequest, items: Items[_Item], results: Mapping[int, SequenceResult]
     ) -> list[Translation]:
         return [
-            Translation(translated_text="", error=request.item_errors[index])
-            if index in request.item_errors
+            Translation(translated_text="", error=item.error)
+            if item.error is not None
             else self._finish_text(request, item, results)
-            for index, item in enumerate(items)
+            for item in items
         ]
 
     def _finish_text(

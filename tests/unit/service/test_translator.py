@@ -127,6 +127,14 @@ def test_a_text_that_validation_refused_is_not_translated() -> None:
     assert len(core.taken) == 1
 
 
+def test_a_text_of_too_many_sentences_fails_alone() -> None:
+    translator = Translator([make_served_model()], max_text_segments=3)
+    answers = _run(translator.translate(make_valid_request("a\nb\nc", "a\nb\nc\nd", "e")))
+    translator.close()
+    assert [answer.translated_text for answer in answers] == ["A\nB\nC", "", "E"]
+    assert str(answers[1].error) == "A text must have at most 3 sentences, but this one has 4."
+
+
 def test_what_the_core_refuses_fails_the_call() -> None:
     core = FakeCore()
     core.refuse = OverloadedError("The queue is full.")
