@@ -144,9 +144,7 @@ def test_at_the_limit_open_hypotheses_finish_by_length() -> None:
 
 
 def test_a_finished_sentence_leaves_and_the_others_keep_their_order() -> None:
-    search = create(
-        (options(beam_size=1), 9), (options(beam_size=1), 9), (options(beam_size=1), 9)
-    )
+    search = create((options(beam_size=1), 9), (options(beam_size=1), 9), (options(beam_size=1), 9))
     ids = np.array([[1, 2], [0, 2], [3, 2]])
     advance = search.advance(Candidates(ids, np.array([[-1.0, -2.0]] * 3, np.float32)))
     assert list(advance.answers) == [1]
