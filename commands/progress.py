@@ -57,6 +57,7 @@ class Progress:
             parts.TimeElapsedColumn(),
             parts.TimeRemainingColumn(),
             console=rich.console.Console(stderr=True),
+            redirect_stdout=False,  # standard output is the result
         )
         self._task = bar.add_task("translate", total=self._total)
         bar.start()

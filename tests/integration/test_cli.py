@@ -1,7 +1,9 @@
 """The real command, in a process of its own, on the embedded model."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -111,6 +113,32 @@ def test_a_long_input_comes_back_in_order(server, tmp_path) -> None:
     found = [re.search(r"\d+", line) for line in lines]
     right = sum(match is not None and int(match[0]) == n for n, match in enumerate(found))
     assert right >= 290  # the model may write a number another way
+
+
+def test_progress_on_a_terminal_leaves_the_result_alone(server, tmp_path) -> None:
+    path = tmp_path / "many.txt"
+    path.write_text("Good morning.\n" * 1000)
+    terminal, other_end = pty.openpty()
+    with open(tmp_path / "result.txt", "wb") as result:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "dragoman.py"), "translate", "--address", server]
+            + ["--beam-size", "8", "--file", str(path)],
+            stdout=result,
+            stderr=other_end,
+        )
+        shown = b""
+        os.close(other_end)
+        with contextlib.suppress(OSError):  # how a terminal says that the other end is closed
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+    os.close(terminal)
+
+    assert process.wait(10) == 0
+    lines = (tmp_path / "result.txt").read_bytes().splitlines()
+    assert len(lines) == 1000
+    assert len(set(lines)) == 1
+    assert b"1000 lines" in shown
+    assert lines[0] not in shown
 
 
 @pytest.mark.parametrize(
