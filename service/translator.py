@@ -115,7 +115,7 @@ class Translator:
 
     def _prepare(self, request: ValidRequest) -> list[_Item]:
         return [
-            _Item(text, [], [])
+            _Item(text, error=request.item_errors[index])
             if index in request.item_errors
             else self._prepare_text(text, request)
             for index, text in enumerate(request.contents)
