@@ -179,7 +179,7 @@ class EngineConfig:
 class SchedulerConfig:
     """Limits of one engine worker's batch, and of the queue before it."""
 
-    max_batch_rows: int = 256
+    max_batch_rows: int = 128
     """Decoder rows (hypotheses) in one step."""
 
     max_batch_tokens: int = 16_384

@@ -176,9 +176,16 @@ class OnnxDecoder:
 
     def gather(self, moves: RowMoves) -> None:
         self.state.gather(moves)
+        if not self.state.num_rows:
+            self._forget_caches()
 
     def reset(self) -> None:
         self.state.reset()
+        self._forget_caches()
+
+    def _forget_caches(self) -> None:
+        """Hold no caches that the state may have given back; the next step binds what is there then."""
+        self._bound_shapes, self._bound_arrays = (), ()
 
     def _bind_caches(self) -> None:
         """Bind the caches again when they have moved, or the number of rows or sentences has changed."""

@@ -14,15 +14,26 @@ __all__ = ["SelfAttentionCache"]
 IntArray = NDArray[np.int64]
 
 _LEAST_ROWS = 8
-_LEAST_POSITIONS = 32
+_POSITION_STEP = 32
 _KEPT_WHEN_EMPTY_BYTES = 32 * 1024 * 1024
 
 
-def _bucket(needed: int, least: int) -> int:
-    """The smallest of least, 2 least, 4 least, ... that is enough."""
-    size = least
+def _bucket_of_rows(needed: int) -> int:
+    """The smallest of 8, 16, 32, ... that is enough."""
+    size = _LEAST_ROWS
     while size < needed:
         size *= 2
+    return size
+
+
+def _bucket_of_positions(needed: int) -> int:
+    """The smallest of 32, 64, 96, 128, 160, 192, 224, 256, 320, ... that is enough: a quarter more each time.
+
+    Memory is rows x positions, so steps are smaller here.
+    """
+    size = _POSITION_STEP
+    while size < needed:
+        size += max(_POSITION_STEP, size // 4 // _POSITION_STEP * _POSITION_STEP)
     return size
 
 
@@ -37,7 +48,7 @@ class SelfAttentionCache:
 
     def bytes_for(self, num_rows: int, num_positions: int) -> int:
         """Memory held for so many rows of such a length."""
-        rows, positions = _bucket(num_rows, _LEAST_ROWS), _bucket(num_positions, _LEAST_POSITIONS)
+        rows, positions = _bucket_of_rows(num_rows), _bucket_of_positions(num_positions)
         return rows * positions * self.bytes_per_position
 
     @property
@@ -58,9 +69,8 @@ class SelfAttentionCache:
             lengths: Valid positions of the rows that are there, by place.
         """
         old = self.buffer
-        needed_rows = max(num_rows, len(lengths))
         self.buffer = self._allocate(
-            _bucket(needed_rows, _LEAST_ROWS), _bucket(num_positions, _LEAST_POSITIONS)
+            _bucket_of_rows(max(num_rows, len(lengths))), _bucket_of_positions(num_positions)
         )
         for place, length in enumerate(lengths.tolist()):
             self.buffer[:, :, place, :, :length] = old[:, :, place, :, :length]

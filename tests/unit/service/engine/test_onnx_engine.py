@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -124,3 +125,14 @@ def test_memory_held_is_at_most_what_was_foretold() -> None:
         rows.decode(2, NO_EDITS)
     assert rows.reserved_bytes <= engine.cache_bytes(len(sources), 40, len(sources), 30)
     assert rows.live_bytes <= rows.reserved_bytes
+
+
+def test_memory_that_is_given_back_is_not_held_by_what_was_bound() -> None:
+    engine = create()
+    rows = engine.create_decoder()
+    rows.admit(engine.encode([(5, 0)]))
+    rows.decode(2, NO_EDITS)
+    cache = weakref.ref(rows.state.self_attention.buffer)
+    rows.reset()
+    rows.state.self_attention.buffer = np.empty((1, 2, 0, 2, 0, 4), np.float32)
+    assert cache() is None

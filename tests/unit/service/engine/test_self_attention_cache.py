@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from service.engine.self_attention_cache import SelfAttentionCache
 
@@ -19,6 +20,11 @@ def write(cache: SelfAttentionCache, row: int, length: int, value: float) -> Non
 def test_capacities_grow_by_buckets() -> None:
     cache = create(rows=9, positions=33)
     assert cache.buffer.shape == (2, 2, 16, 2, 64, 4)
+
+
+@pytest.mark.parametrize(("needed", "held"), [(32, 32), (65, 96), (257, 320), (512, 576)])
+def test_positions_grow_by_a_quarter(needed: int, held: int) -> None:
+    assert create(positions=needed).buffer.shape[4] == held
 
 
 def test_growing_keeps_the_valid_prefix_of_every_row() -> None:
