@@ -400,7 +400,7 @@ def _best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor,
     count = cast(int, num_candidates.item())  # stays a symbol while the graph is traced
     num_blocks = log_probs.shape[1] // VOCAB_BLOCK
     blocks = log_probs.reshape(-1, num_blocks, VOCAB_BLOCK)  # (R, V/64, 64)
-    num_winners = torch.sym_min(count, num_blocks)  # type: ignore[no-untyped-call]
+    num_winners = torch.sym_min(count, num_blocks)
     winners = blocks.amax(-1).topk(num_winners, dim=1).indices
     winners = winners.sort(dim=1).values  # so that equal words keep their order
     rows = torch.arange(log_probs.shape[0]).unsqueeze(1)

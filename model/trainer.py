@@ -170,7 +170,7 @@ class Trainer:
                 sums = translation_loss(
                     self.model, batch.to(self.device), self._config.label_smoothing
                 )
-            (sums.loss / num_tokens).backward()  # type: ignore[no-untyped-call]
+            (sums.loss / num_tokens).backward()
             loss += sums.loss.item() / num_tokens
             nll += sums.nll.item() / num_tokens
         limit = self._config.clip_norm or math.inf

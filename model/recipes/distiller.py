@@ -184,7 +184,7 @@ class Distiller:
         with self._autocast():
             loss = self._loss(stage, batch)
         optimizer.zero_grad(set_to_none=True)
-        loss.sum().backward()  # type: ignore[no-untyped-call]
+        loss.sum().backward()
         trained = [p for group in optimizer.param_groups for p in group["params"]]
         nn.utils.clip_grad_norm_(trained, 1.0, error_if_nonfinite=True)
         optimizer.step()
