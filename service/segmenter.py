@@ -9,6 +9,7 @@ are found by `sentencex` (Wikimedia); lines, tabs and control characters always 
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,9 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 _LINES = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _CLAUSE_END = re.compile(r"(?<=[,;:)\]—–])\s+|(?<=[、，；：])")
 _SPACE = re.compile(r"\s+")
+_WINDOW_CHARACTERS = 10_000
+_PLAIN_SPACES = {code: " " for code in range(0x80, 0x3001) if chr(code).isspace()}
+"""sentencex 1.0.32 fails on a wide space before a full stop ("a\u00a0.")."""
 _JOINER = "\u200d"
 
 
@@ -48,17 +52,37 @@ class Segmenter:
 
     def _sentences(self, text: str, line: re.Match[str]) -> Iterator[Span]:
         start = line.start()
-        for piece in _join_letterless(self._pieces(line[0])):
+        ends = itertools.accumulate(self._lengths(line[0]))
+        pieces = [line[0][first:last] for first, last in itertools.pairwise((0, *ends))]
+        for piece in _join_letterless(pieces):
             end = start + len(piece)
             if _has_letter(piece):
                 yield strip(text, start, end)
             start = end
 
-    def _pieces(self, line: str) -> list[str]:
-        if line.isspace():
-            return [line]
-        pieces = sentencex.segment(self._language, line)
-        return pieces if "".join(pieces) == line else [line]
+    def _lengths(self, line: str) -> Iterator[int]:
+        """Cut a line into sentences, each with the whitespace after it, and give their lengths.
+
+        A long line is read window by window (unclosed quotes cost the library quadratic time); the last sentence of a
+        window begins the next.
+        """
+        start = 0
+        while start < len(line):
+            window = line[start : start + _WINDOW_CHARACTERS]
+            lengths = self._window_lengths(window.translate(_PLAIN_SPACES))
+            if start + len(window) < len(line):
+                lengths = lengths[:-1] or [window.rfind(" ") + 1 or len(window)]
+            yield from lengths
+            start += sum(lengths)
+
+    def _window_lengths(self, window: str) -> list[int]:
+        try:
+            sentences = sentencex.segment(self._language, window)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a Rust library; it is no `Exception`
+                raise
+            return [len(window)]
+        return [*map(len, sentences)] if "".join(sentences) == window else [len(window)]
 
 
 def split_to_fit(text: str, span: Span, limit: int, count_tokens: CountTokens) -> list[Span]:

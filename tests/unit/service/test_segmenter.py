@@ -98,3 +98,47 @@ def test_a_character_is_not_torn_from_its_accents() -> None:
 def test_a_limit_that_nothing_fits_still_ends() -> None:
     spans = split_to_fit("abc", Span(0, 3), 1, _count_characters)
     assert spans == [Span(0, 1), Span(1, 2), Span(2, 3)]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u202f", "\u2003"])
+def test_wide_spaces_before_a_full_stop_do_no_harm(space: str) -> None:
+    assert _texts(f"Bonjour{space}! Ça va{space}? B{space}.", "fr") == [
+        f"Bonjour{space}!",
+        f"Ça va{space}?",
+        f"B{space}.",
+    ]
+
+
+def test_a_line_on_which_the_library_fails_is_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):  # noqa: N818
+        pass
+
+    def panic(*_: str) -> list[str]:
+        raise PanicException
+
+    monkeypatch.setattr("sentencex.segment", panic)
+    assert _texts("One here. Two there.\nThree.") == ["One here. Two there.", "Three."]
+
+
+def test_a_library_that_loses_characters_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sentencex.segment", lambda *_: ["One here.", "Two there."])
+    assert _texts("One here. Two there.") == ["One here. Two there."]
+
+
+def test_a_long_line_is_read_in_windows_without_tearing_sentences() -> None:
+    sentence = "This sentence has a number, and it is 1234 or so. "
+    assert set(_texts(sentence * 2000)) == {sentence.strip()}
+
+
+def test_a_sentence_longer_than_a_window_is_cut_between_words() -> None:
+    text = "word " * 6000
+    spans = Segmenter("en").segment(text)
+    assert all(
+        text[span.start : span.end].split() == ["word"] * len(text[span.start : span.end].split())
+        for span in spans
+    )
+    assert sum(len(text[span.start : span.end].split()) for span in spans) == 6000
+
+
+def test_a_word_longer_than_a_window_loses_nothing() -> None:
+    assert "".join(_texts("x" * 25_000)) == "x" * 25_000
