@@ -79,7 +79,7 @@ class Running:
     application: Application
     task: asyncio.Task[int]
     channel: grpc.aio.Channel
-    stub: translation_pb2_grpc.TranslationServiceAsyncStub
+    stub: Any
 
     async def stop(self) -> int:
         """Shut down and give the exit code."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -24,7 +25,7 @@ class Serving:
     """A server, and a client of it."""
 
     channel: grpc.aio.Channel
-    stub: translation_pb2_grpc.TranslationServiceAsyncStub
+    stub: Any
     servicer: TranslationServicer
     server: GrpcServer
     health: Health

@@ -254,6 +254,18 @@ def _metrics_on(address: str) -> Config:
     return Config(server=make_config().server, metrics=MetricsConfig(listen=address))
 
 
+def test_an_address_of_another_machine_is_one_clear_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        monkeypatch.setattr("service.app.load_models", fake_loader())
+        assert await Application(make_config(listen="192.0.2.1:50051")).run() == 2
+        message = capsys.readouterr().err
+        assert "Cannot listen on 192.0.2.1:50051 (`server.listen`): Cannot assign" in message
+
+    _run(test())
+
+
 def test_two_servers_never_share_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with running(monkeypatch) as first:
