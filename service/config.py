@@ -188,7 +188,7 @@ class SchedulerConfig:
     max_cache_bytes: int = 256 * _MEBIBYTE
     """Memory for caches that running sentences may reserve, each up to its own longest possible target."""
 
-    max_encode_tokens: int = 1024
+    max_encode_tokens: int = 512
     """Padded source tokens of one run of the encoder. A step encodes no more while others are decoding."""
 
     length_window: int = 64

@@ -247,7 +247,7 @@ def _address(array: AnyArray) -> int:
 
 
 def load_onnx_engine(
-    bundle: Bundle, *, provider: str = "cpu", max_encode_tokens: int = 1024
+    bundle: Bundle, *, provider: str = "cpu", max_encode_tokens: int = 512
 ) -> OnnxEngine:
     """Create the sessions of a bundle.
 

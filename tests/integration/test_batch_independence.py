@@ -13,7 +13,7 @@ from model.tokenizer import Tokenizer
 from service.config import SchedulerConfig
 from service.driver import Driver
 from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
-from service.request import Hypothesis, Sequence
+from service.request import FinishReason, Hypothesis, Sequence
 from service.rows import NO_EDITS, RowMoves
 from tests.builders import make_sequence
 
@@ -139,6 +139,34 @@ def greedy(engine: OnnxEngine, sequence: Sequence) -> tuple[int, ...]:
         zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
         decoder.gather(RowMoves(zero, token_ids, zero, one))
     return tokens
+
+
+def test_reported_scores_equal_those_computed_again_by_the_same_graph(engine: OnnxEngine) -> None:
+    sequences = random_sequences(engine.facts.vocab_size, 8)
+    found = run(engine, sequences)
+    for sequence in sequences:
+        for hypothesis in found[sequence.sequence_id]:
+            said = list(hypothesis.token_ids)
+            if hypothesis.finish_reason is FinishReason.STOP:
+                said.append(engine.facts.eos_id)
+            log_prob = forced_log_prob(engine, sequence, said)
+            assert hypothesis.log_prob == log_prob
+            alpha = sequence.options.length_penalty
+            assert hypothesis.score == pytest.approx(log_prob / len(said) ** alpha, rel=1e-12)
+
+
+def forced_log_prob(engine: OnnxEngine, sequence: Sequence, said: list[int]) -> float:
+    """Sum of what the graph thinks of these tokens, one row alone."""
+    decoder = engine.create_decoder()
+    decoder.admit(engine.encode([sequence.source_ids]))
+    zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    log_prob = 0.0
+    for token in said:
+        candidates = decoder.decode(engine.facts.vocab_size, NO_EDITS)
+        (place,) = np.flatnonzero(candidates.token_ids[0] == token)
+        log_prob += float(candidates.log_probs[0, place])
+        decoder.gather(RowMoves(zero, np.array([token]), zero, one))
+    return log_prob
 
 
 @pytest.mark.skipif(not PRETRAINED.is_dir(), reason="the pretrained bundle is not there")
