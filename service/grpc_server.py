@@ -238,12 +238,14 @@ class GrpcServer:
         for add_on in self._add_ons:
             await add_on(self._server)
         listen = self._config.listen
+        # Asked first: of several addresses of a name the library takes those that it gets, and is content.
+        fault = listen_fault(listen)
         try:
-            self.port = self._server.add_insecure_port(listen)
+            self.port = 0 if fault else self._server.add_insecure_port(listen)
         except RuntimeError as error:
-            raise ConfigError(
-                f"Cannot listen on {listen} (`server.listen`): {listen_fault(listen)}."
-            ) from error
+            fault = str(error)
+        if fault:
+            raise ConfigError(f"Cannot listen on {listen} (`server.listen`): {fault}.")
         await self._server.start()
 
     async def stop(self, grace_seconds: float) -> None:
@@ -271,19 +273,19 @@ def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
 
 
 def listen_fault(address: str) -> str:
-    """Tell why an address cannot be listened on: the gRPC library only says that it failed."""
+    """Tell why an address cannot be listened on, or "" when it can: the library only says that it failed."""
     host, port = split_address(address)
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(
+        for family, kind, protocol, _, target in socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(target)
-            probe.listen()
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(target)
+                probe.listen()
     except OSError as error:
         return error.strerror or str(error)
-    return "the library refused it"
+    return ""
 
 
 def _call_key() -> str:

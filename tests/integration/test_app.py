@@ -229,6 +229,21 @@ def test_a_stop_during_loading_ends_without_serving(monkeypatch: pytest.MonkeyPa
     _run(test())
 
 
+def test_a_name_of_which_one_address_is_taken_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            monkeypatch.setattr("service.app.load_models", fake_loader())
+            config = make_config(listen=f"localhost:{taken.getsockname()[1]}")
+            assert await Application(config).run() == 2
+            assert capfd.readouterr().err.count("\n") == 1
+
+    _run(test())
+
+
 @pytest.mark.parametrize("kind", ["server", "metrics"])
 def test_a_port_in_use_is_one_clear_message_and_exit_code_2(
     kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
