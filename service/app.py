@@ -44,8 +44,10 @@ logger = logging.getLogger(__name__)
 EXIT_CUT_OFF = 1
 EXIT_CANNOT_START = 2
 _EXIT_SIGNAL = 128
-_SETTLE_SECONDS = 0.25
-"""After SIGTERM, calls are taken at least this long: those that were on the wire already."""
+_SETTLE_SECONDS = 0.4
+"""After SIGTERM, calls are taken until none has come for this long: they were on the wire already."""
+_MAX_SETTLE_SECONDS = 3.0
+"""But no longer than this."""
 _FLUSH_SECONDS = 1.0
 """How long the last answers may take to leave."""
 
@@ -139,7 +141,8 @@ class Application:
         await self._health.stop_serving()
         config = self._config.server
         if self._death is None:
-            await asyncio.sleep(max(config.endpoint_removal_seconds, _SETTLE_SECONDS))
+            await asyncio.sleep(config.endpoint_removal_seconds)
+            await self._servicer.wait_until_quiet(_SETTLE_SECONDS, _MAX_SETTLE_SECONDS)
         self._servicer.stop(self._death or DrainingError("The server is shutting down."))
         was_drained = await self._servicer.wait_until_idle(config.drain_seconds)
         if not was_drained:

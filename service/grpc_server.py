@@ -69,6 +69,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._refusal: DragomanError = DrainingError("The server is loading its models.")
         self._stopping = asyncio.Event()
         self._num_active = 0
+        self._last_arrival = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -81,6 +82,16 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._refusal = refusal
         self._parts = None
         self._stopping.set()
+
+    async def wait_until_quiet(self, quiet_seconds: float, timeout_seconds: float) -> None:
+        """Wait until no new call has come for a while, or until the time is up."""
+        began = self._clock()
+        self._last_arrival = max(self._last_arrival, began)
+        while (now := self._clock()) - began < timeout_seconds:
+            quiet_for = now - self._last_arrival
+            if quiet_for >= quiet_seconds:
+                break
+            await asyncio.sleep(quiet_seconds - quiet_for)
 
     async def wait_until_idle(self, timeout_seconds: float) -> bool:
         """Wait for the calls that run. Returns whether all of them ended in time."""
@@ -190,6 +201,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     def _active(self) -> Iterator[None]:
         """Count a call that `wait_until_idle` waits for."""
         self._num_active += 1
+        self._last_arrival = self._clock()
         self._idle.clear()
         try:
             yield

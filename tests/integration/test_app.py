@@ -105,7 +105,7 @@ def test_a_hundred_requests_in_flight_are_finished_before_it_ends(
             tasks = [asyncio.ensure_future(_answer(call)) for call in calls]
             await asyncio.sleep(0.05)
             app.application.stop()
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(1.0)
             assert await _health(app, SERVICE_NAME) == NOT_SERVING
             assert await _health(app, "") == NOT_SERVING
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -116,6 +116,22 @@ def test_a_hundred_requests_in_flight_are_finished_before_it_ends(
                 answer.translations[0].translated_text for answer in await asyncio.gather(*tasks)
             ]
             assert texts == [f"W{n % 9} B" for n in range(100)]
+            assert await app.task == 0
+
+    _run(test())
+
+
+def test_requests_that_come_right_after_the_signal_are_still_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        async with running(monkeypatch) as app:
+            await _serving(app)
+            app.application.stop()
+            for _ in range(5):
+                await asyncio.sleep(0.2)
+                answer = await app.stub.TranslateText(make_request("one"))
+                assert answer.translations[0].translated_text == "ONE"
             assert await app.task == 0
 
     _run(test())
