@@ -189,7 +189,8 @@ class SchedulerConfig:
     """Memory for caches that running sentences may reserve, each up to its own longest possible target."""
 
     max_encode_tokens: int = 512
-    """Padded source tokens of one run of the encoder. A step encodes no more while others are decoding."""
+    """Padded source tokens of one run of the encoder. A step encodes no more while others are decoding, else four times
+    as many."""
 
     length_window: int = 64
     """How many waiting sentences are looked at to find some of similar length."""

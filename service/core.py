@@ -185,6 +185,8 @@ class EngineCore:
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and wait for what runs. Returns whether all of it ended in time."""
         self._draining = True
+        if self._idle.is_set():
+            return True
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_seconds)
         except TimeoutError:
@@ -211,12 +213,12 @@ class EngineCore:
             raise InvalidRequestError(
                 f"A request must have at most {limit} sentences, but has {len(sequences)}."
             )
-        for sequence in sequences:
-            if not self._budget.fits_alone(sequence):
-                raise InvalidRequestError(
-                    f"A sentence of {len(sequence.source_ids)} tokens with `beam_size` "
-                    f"{sequence.options.beam_size} needs more room than this server has."
-                )
+        misfit = self._budget.find_misfit(sequences)
+        if misfit is not None:
+            raise InvalidRequestError(
+                f"A sentence of {len(misfit.source_ids)} tokens with `beam_size` "
+                f"{misfit.options.beam_size} needs more room than this server has."
+            )
         if self.num_waiting + len(sequences) > limit:
             waits = [load.seconds_until_free() for load in self._loads]
             known = [wait for wait in waits if wait is not None]

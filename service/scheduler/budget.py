@@ -73,6 +73,18 @@ class BatchBudget:
         """Whether the sentence could ever run."""
         return self._is_within(_Totals(0, 0, 0, 0).plus(sequence))
 
+    def find_misfit(self, sequences: list[Sequence]) -> Sequence | None:
+        """A sentence that could never run, if there is one."""
+        largest = _Totals(
+            max((sequence.options.beam_size for sequence in sequences), default=0),
+            1,
+            max((len(sequence.source_ids) for sequence in sequences), default=0),
+            max((sequence.max_length for sequence in sequences), default=0),
+        )
+        if self._is_within(largest):  # Thousands of sentences are one comparison.
+            return None
+        return next((s for s in sequences if not self.fits_alone(s)), None)
+
     def reserve(self, sequence: Sequence) -> None:
         """Count a sentence in."""
         self._rows += sequence.options.beam_size

@@ -18,6 +18,8 @@ from service.scheduler.queue import WaitingQueue
 __all__ = ["Departure", "Scheduler", "StepPlan"]
 
 _DEADLINES_KEPT = 1024
+_IDLE_ENCODES = 4
+"""Runs of the encoder in one step while nobody is decoding: nobody is held up, but an abort must not wait long."""
 
 
 @dataclass(slots=True)
@@ -188,16 +190,15 @@ class Scheduler:
         """
         admitted: list[Sequence] = []
         like_length: int | None = None
-        encode_tokens = self._config.max_encode_tokens if self._running else None
+        encode_tokens = self._config.max_encode_tokens * (1 if self._running else _IDLE_ENCODES)
         while True:
             sequence = self._waiting.peek(like_length, self._config.length_window)
             if sequence is None or not self.budget.fits(sequence):
                 return admitted
             length = len(sequence.source_ids)
-            if encode_tokens is not None:
-                if admitted and length > encode_tokens:
-                    return admitted
-                encode_tokens -= length
+            if admitted and length > encode_tokens:
+                return admitted
+            encode_tokens -= length
             like_length = like_length or length
             self._waiting.take(sequence.sequence_id)
             self.budget.reserve(sequence)

@@ -231,6 +231,12 @@ async def test_draining_takes_nothing_new_and_finishes_what_runs() -> None:
 
 
 @run_async
+async def test_an_idle_core_is_drained_at_once() -> None:
+    async with running() as core:
+        assert await core.drain(0.0)
+
+
+@run_async
 async def test_stopping_answers_who_still_waits() -> None:
     async with running(FakeEngine(vocab_size=V)) as core:
         task = asyncio.create_task(collect(core, [endless()]))

@@ -55,3 +55,13 @@ def test_a_sentence_that_can_never_run_is_known_whatever_runs() -> None:
     budget.reserve(make_sequence(beam_size=4))
     assert budget.fits_alone(make_sequence(beam_size=4))
     assert not budget.fits_alone(make_sequence(beam_size=5))
+
+
+def test_one_misfit_among_many_is_found() -> None:
+    budget = create(max_batch_tokens=100)
+    wide, long = make_sequence((1,) * 5, beam_size=16), make_sequence((1,) * 50, beam_size=2)
+    assert budget.find_misfit([]) is None
+    assert budget.find_misfit([wide, wide]) is None
+    assert budget.find_misfit([wide, long]) is None
+    misfit = make_sequence((1,) * 51, beam_size=2)
+    assert budget.find_misfit([wide, misfit, long]) is misfit

@@ -175,10 +175,17 @@ def test_a_busy_engine_waits_for_nobody() -> None:
     assert scheduler.seconds_until_step(1.1) == 0.0
 
 
+def test_an_idle_engine_encodes_more_at_once_but_not_without_end() -> None:
+    scheduler = create(max_encode_tokens=10)
+    for _ in range(9):
+        scheduler.add(make_sequence((1,) * 5), 0.0)
+    assert len(scheduler.schedule(0.0).admitted) == 8
+
+
 def test_few_source_tokens_join_in_one_step_while_others_are_decoding() -> None:
     scheduler = create(max_encode_tokens=10)
-    scheduler.add(make_sequence((1,) * 30), 0.0)
-    scheduler.add(make_sequence((1,) * 30), 0.0)
+    scheduler.add(make_sequence((1,) * 20), 0.0)
+    scheduler.add(make_sequence((1,) * 20), 0.0)
     assert len(scheduler.schedule(0.0).admitted) == 2
     for length in (6, 4, 1):
         scheduler.add(make_sequence((1,) * length), 0.0)
