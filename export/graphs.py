@@ -123,6 +123,7 @@ class DecoderGraph(nn.Module):
         edit_positions: Tensor,
         edit_scales: Tensor,
         edit_biases: Tensor,
+        log_prob_rows: Tensor,
         caches: list[tuple[Tensor, Tensor, Tensor, Tensor]],
     ) -> tuple[Tensor, ...]:
         """Run one step; the arguments are described in `export.signature.decoder_inputs`."""
@@ -135,7 +136,8 @@ class DecoderGraph(nn.Module):
         log_probs = self.output_projection(self.final_norm(x)).log_softmax(-1)  # (R, V)
         log_probs = _edit(log_probs, edit_positions, edit_scales, edit_biases)
         candidate_ids, candidate_log_probs = _best_candidates(log_probs, num_candidates)
-        return (candidate_ids, candidate_log_probs, log_probs, *presents)
+        asked_for = F.embedding(log_prob_rows, log_probs)  # (M, V)
+        return (candidate_ids, candidate_log_probs, asked_for, *presents)
 
 
 class FloatLayers:
@@ -375,17 +377,14 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
 
 
 def _edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
-    """Replace single log-probabilities by `log_prob * scale + bias`; one copy, however many there are."""
-    found = torch.onnx.ops.symbolic(
-        "GatherND", (log_probs, positions), dtype=log_probs.dtype, shape=scales.shape
-    )
-    edited: Tensor = torch.onnx.ops.symbolic(
-        "ScatterND",
-        (log_probs, positions, found * scales + biases),
-        dtype=log_probs.dtype,
-        shape=log_probs.shape,
-    )
-    return edited
+    """Replace single log-probabilities by `log_prob * scale + bias`.
+
+    On the flat view: there the runtime writes in place, while an update by (row, token) copies all of them.
+    """
+    flat = log_probs.reshape(-1)
+    places = positions[:, 0] * log_probs.shape[1] + positions[:, 1]
+    edited = flat.scatter(0, places, flat.gather(0, places) * scales + biases)
+    return edited.reshape(-1, log_probs.shape[1])
 
 
 def _best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from export.signature import (
     ENCODER_MASK,
     INPUT_IDS,
     LANE_ROWS,
+    LOG_PROB_ROWS,
     LOG_PROBS,
     MIN_CAPACITY,
     MIN_LANES,
@@ -167,6 +168,7 @@ class GraphRunner:
             EDIT_POSITIONS: np.zeros((0, 2), np.int64),
             EDIT_SCALES: np.zeros(0, np.float32),
             EDIT_BIASES: np.zeros(0, np.float32),
+            LOG_PROB_ROWS: np.arange(num_rows),
         }
         return feeds | _lanes(num_rows, MIN_LANES) | memory | caches
 

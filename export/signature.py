@@ -3,7 +3,7 @@
 Torch-free, shared by the exporter, the parity checks and the serving engine. Names follow optimum's where a
 counterpart exists. Shape letters: `B` sentences, `R` decoder rows, `S` source length, `C` cache capacity, `H` heads,
 `Dh` head size, `V` vocabulary, `J` lanes of one sentence in cross-attention (at least 2), `N` candidates a row,
-`E` edits.
+`E` edits, `M` rows whose whole distribution is wanted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = [
     "INPUT_IDS",
     "LANE_ROWS",
     "LOG_PROBS",
+    "LOG_PROB_ROWS",
     "MIN_CAPACITY",
     "MIN_LANES",
     "MIN_SOURCE_LENGTH",
@@ -79,6 +80,7 @@ EDIT_BIASES = "edit_biases"
 CANDIDATE_IDS = "candidate_ids"
 CANDIDATE_LOG_PROBS = "candidate_log_probs"
 LOG_PROBS = "log_probs"
+LOG_PROB_ROWS = "log_prob_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,8 @@ def decoder_inputs(num_layers: int, num_heads: int, head_size: int) -> tuple[Ten
     scalar). `lane_rows` says which row each lane of a sentence holds (unused lanes repeat any valid row) and
     `row_lanes` the flat lane (sentence * J + lane) that holds each row. An edit turns the log-probability of
     (row, token) into `log_prob * scale + bias`; a ban is scale 1 and bias -inf; no position may be edited twice.
-    `num_candidates` is at most the vocabulary.
+    `num_candidates` is at most the vocabulary. `log_prob_rows` are the rows whose whole distribution is wanted, none in
+    most steps.
     """
     specs = [
         TensorSpec(INPUT_IDS, "int64", ("R",)),
@@ -177,6 +180,7 @@ def decoder_inputs(num_layers: int, num_heads: int, head_size: int) -> tuple[Ten
         TensorSpec(EDIT_POSITIONS, "int64", ("E", 2)),
         TensorSpec(EDIT_SCALES, "float32", ("E",)),
         TensorSpec(EDIT_BIASES, "float32", ("E",)),
+        TensorSpec(LOG_PROB_ROWS, "int64", ("M",)),
     ]
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)
@@ -192,13 +196,13 @@ def decoder_outputs(
 ) -> tuple[TensorSpec, ...]:
     """Outputs of the decoder graph: the best `N` candidates of each row, best first, and the caches.
 
-    Equal candidates come in the order of their ids. `log_probs` is the whole distribution after the edits; it is
-    fetched only where rows are sampled.
+    Equal candidates come in the order of their ids. `log_probs` holds the whole distribution, after the edits, of
+    each row that `log_prob_rows` names.
     """
     specs = [
         TensorSpec(CANDIDATE_IDS, "int64", ("R", "N")),
         TensorSpec(CANDIDATE_LOG_PROBS, "float32", ("R", "N")),
-        TensorSpec(LOG_PROBS, "float32", ("R", padded_vocab_size(vocab_size))),
+        TensorSpec(LOG_PROBS, "float32", ("M", padded_vocab_size(vocab_size))),
     ]
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)

@@ -163,7 +163,7 @@ def encoder_example() -> tuple[torch.Tensor, ...]:
 
 def decoder_example(config: TransformerConfig) -> tuple[Any, ...]:
     """Make inputs in which no two axes have the same length, so that none is taken for another."""
-    rows, sentences, source, capacity, lanes, edits = 7, 2, 5, 11, 4, 3
+    rows, sentences, source, capacity, lanes, edits, wanted = 7, 2, 5, 11, 4, 3, 9
     heads, head_size = config.num_heads, config.head_size
 
     def ints(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -189,5 +189,6 @@ def decoder_example(config: TransformerConfig) -> tuple[Any, ...]:
         ints(edits, 2),
         torch.ones(edits),
         torch.zeros(edits),
+        ints(wanted),
         caches,
     )

@@ -50,16 +50,6 @@ def _group_query_attention(  # noqa: PLR0913, PLR0917 - the operator's inputs
     return mixed.reshape(len(qkv), 1, -1), keys, values
 
 
-def _gather_nd(data: Tensor, indices: Tensor) -> Tensor:
-    return data[indices.unbind(-1)]
-
-
-def _scatter_nd(data: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    result = data.clone()
-    result[indices.unbind(-1)] = updates
-    return result
-
-
 def _quantize_linear(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     return ((x / scale).round() + zero_point.float()).clamp(0, 255).to(torch.uint8)
 
@@ -80,8 +70,6 @@ def _mat_mul_integer_to_float(  # noqa: PLR0913, PLR0917 - the operator's inputs
 
 
 _OPERATORS: dict[str, Any] = {
-    "GatherND": _gather_nd,
-    "ScatterND": _scatter_nd,
     "QuantizeLinear": _quantize_linear,
     "com.microsoft::MatMulIntegerToFloat": _mat_mul_integer_to_float,
 }

@@ -21,6 +21,7 @@ from export.signature import (
     ENCODER_MASK,
     INPUT_IDS,
     LANE_ROWS,
+    LOG_PROB_ROWS,
     LOG_PROBS,
     MIN_CAPACITY,
     MIN_LANES,
@@ -139,6 +140,7 @@ def step(  # noqa: PLR0913 - all that a batch may differ in
         EDIT_POSITIONS: np.zeros((0, 2), np.int64),
         EDIT_SCALES: np.zeros(0, np.float32),
         EDIT_BIASES: np.zeros(0, np.float32),
+        LOG_PROB_ROWS: np.arange(len(rows)),
     }
     heads, size = shape.num_heads, shape.head_size
     layers = range(shape.num_decoder_layers)

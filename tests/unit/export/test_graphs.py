@@ -93,6 +93,7 @@ class Rows:
             torch.tensor([edit[:2] for edit in edits], dtype=torch.int64).reshape(-1, 2),
             torch.tensor([edit[2] for edit in edits]),
             torch.tensor([edit[3] for edit in edits]),
+            torch.arange(3),
             [(*self.caches[2 * i : 2 * i + 2], *self.cross[2 * i : 2 * i + 2]) for i in layers],
         )
         ids, log_probs, everything, *self.caches = outputs
@@ -185,6 +186,7 @@ def test_lanes_bring_each_row_to_its_own_sentence() -> None:
         torch.zeros(0, 2, dtype=torch.int64),
         torch.zeros(0),
         torch.zeros(0),
+        torch.arange(3),
         [(*swapped.caches[2 * i : 2 * i + 2], *swapped.cross[2 * i : 2 * i + 2]) for i in range(2)],
     )
     torch.testing.assert_close(outputs[2], everything)
