@@ -138,6 +138,11 @@ class BeamSearch:
         """How many candidates a row the next step needs: 2K of the largest beam."""
         return min(2 * self._largest_beam, self._vocab_size)
 
+    @property
+    def num_entries(self) -> int:
+        """Steps whose back-pointers are remembered."""
+        return self._pointers.num_entries
+
     def add(self, sentences: list[tuple[DecodingOptions, int]]) -> None:
         """Append sentences, each with its own longest length in tokens with EOS, and one row."""
         step = self._pointers.step
@@ -288,8 +293,6 @@ class BeamSearch:
         kept = (~ended).nonzero()[0]
         if len(kept) < len(self._sentences):
             self._keep_sentences(kept)
-            oldest = min((s.joined_step for s in self._sentences), default=self._pointers.step)
-            self._pointers.trim(oldest)
         if not is_same:  # A sentence that ended has no rows left.
             self._lay_out()
         return RowMoves(parent_rows, token_ids, kept, self._columns.row_count)
@@ -297,6 +300,8 @@ class BeamSearch:
     def _keep_sentences(self, kept: IntArray) -> None:
         self._sentences = [self._sentences[place] for place in kept.tolist()]
         self._columns.take(kept)
+        oldest = min((s.joined_step for s in self._sentences), default=self._pointers.step)
+        self._pointers.trim(oldest)
 
     def _lay_out(self) -> None:
         """Where the rows of each sentence are, after sentences or rows changed."""

@@ -50,6 +50,10 @@ class OnnxEncoded:
     num_padded_tokens: int
 
 
+_NO_ROWS = np.empty(0, np.int64)
+"""No row's whole distribution is wanted: sampling is not built yet."""
+
+
 class OnnxEngine:
     """Graphs and facts of one bundle."""
 
@@ -163,6 +167,7 @@ class OnnxDecoder:
         self._feed(signature.LANE_ROWS, inputs.lane_rows)
         self._feed(signature.ROW_LANES, inputs.row_lanes)
         self._feed(signature.NUM_CANDIDATES, np.array([num_candidates], np.int64))
+        self._feed(signature.LOG_PROB_ROWS, _NO_ROWS)
         self._feed_edits(edits, places)
         shape = (len(places), num_candidates)
         token_ids = self._collect(signature.CANDIDATE_IDS, shape, np.int64)
@@ -257,8 +262,7 @@ def load_onnx_engine(
         max_encode_tokens: Padded source tokens of one run of the encoder.
 
     Raises:
-        ConfigError: The provider is not the one that runs.
-        EngineDeadError: ONNX Runtime does not take the graphs.
+        ConfigError: As `create_session`.
     """
     manifest = bundle.manifest
     architecture, special = manifest.architecture, manifest.special_tokens

@@ -174,6 +174,21 @@ def test_dropped_sentences_take_their_rows_with_them() -> None:
     assert moves.row_counts.tolist() == [1]
 
 
+def test_what_was_said_is_forgotten_when_nobody_needs_it() -> None:
+    search = create()
+    ids, values = np.array([[1, 2, 3, 0]]), np.array([[-1, -2, -3, -9]], np.float32)
+    for _ in range(1000):
+        search.add([(options(beam_size=1), 90)])
+        search.advance(Candidates(ids, values))
+        search.keep([])
+    assert search.num_entries < 100
+    for _ in range(50):
+        search.add([(options(beam_size=1), 20)])
+        for _ in range(20):
+            search.advance(Candidates(ids, values))
+    assert search.num_entries < 100
+
+
 def test_impossible_candidates_never_become_rows() -> None:
     search = create((options(beam_size=3), 9))
     values = np.array([[-1.0, -np.inf, -np.inf, -np.inf]], np.float32)
