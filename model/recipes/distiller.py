@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,18 +72,23 @@ class Distiller:
     """Trains one student; everything it knows is in its checkpoints, so it may be killed at any moment."""
 
     def __init__(
-        self, config: DistillerConfig, teacher: Teacher, student: Transformer, pairs: PairStore
+        self,
+        config: DistillerConfig,
+        teacher: Teacher,
+        student: Transformer,
+        pairs: PairStore,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take up the last checkpoint of `config.run` where there is one."""
+        """Take up the last checkpoint of `config.run` where there is one; `clock` gives seconds."""
         self.config = config
         self.teacher = teacher
         self.student = student
         self.pairs = pairs
+        self.clock = clock
         order = np.random.default_rng(config.seed).permutation(len(pairs))
         self.held_out = order[: config.held_out_pairs]
         self.trained_on = order[config.held_out_pairs :]
         self.frequent = self._most_frequent(config.frequent_words)
-        self.generator = torch.Generator().manual_seed(config.seed)
         config.run.mkdir(parents=True, exist_ok=True)
         loaded = load_progress(config.run, student)
         self.resumed = loaded is not None
@@ -149,11 +155,11 @@ class Distiller:
         self._log(stage, {"event": "start", **self.evaluate()})
         since_checkpoint, since_log, tokens, losses = 0.0, 0.0, 0, []
         while progress.seconds < limit:
-            began = time.monotonic()
+            began = self.clock()
             batch = self._next_batch(stage)
             factor = stage.learning_rate_factor(progress.seconds / limit)
             losses.append(self._update(stage, optimizer, batch, factor))
-            spent = time.monotonic() - began
+            spent = self.clock() - began
             tokens += int(batch.target_mask.sum())
             progress.step += 1
             progress.seconds += spent
@@ -165,9 +171,9 @@ class Distiller:
                 self._log(stage, {"loss": mean, "factor": factor, "tokens_per_second": rate})
                 since_log, tokens, losses = 0.0, 0, []
             if since_checkpoint >= self.config.checkpoint_seconds:
-                began = time.monotonic()
+                began = self.clock()
                 self._checkpoint(stage, optimizer)
-                progress.seconds += time.monotonic() - began
+                progress.seconds += self.clock() - began
                 since_checkpoint = 0.0
         self._checkpoint(stage, optimizer)
 
@@ -194,7 +200,11 @@ class Distiller:
         if stage.loss == "cells":
             return cell_imitation_loss(self.teacher, self.student, batch)
         vocab_size, num_random = self.student.config.target_vocab_size, self.config.random_words
-        words = choose_words(batch, self.frequent, vocab_size, num_random, self.generator)
+        seed = self.config.seed + self.progress.epoch + (self.progress.batch << 16)
+        generator = torch.Generator().manual_seed(
+            seed
+        )  # of the place in the data: a resumed run draws the same
+        words = choose_words(batch, self.frequent, vocab_size, num_random, generator)
         share_encoder = not stage.trains("encoder")
         return distribution_loss(self.teacher, self.student, batch, words, share_encoder)
 

@@ -31,15 +31,15 @@ STAGES = (
     StageConfig(
         name="decoder",
         loss="distribution",
-        minutes=35.0,
+        minutes=73.0,
         learning_rates=(("self_attention", 5e-4), ("decoder", 1.5e-4)),
         final_rate=0.2,
     ),
     StageConfig(
         name="all",
         loss="distribution",
-        minutes=60.0,
-        learning_rates=(("self_attention", 3e-4), ("decoder", 3e-4), ("encoder", 1e-4)),
+        minutes=22.0,
+        learning_rates=(("self_attention", 1e-4), ("decoder", 5e-5), ("encoder", 2e-5)),
     ),
 )
 """Imitate the recurrent cells; match the teacher's distribution by the decoder, then by all but the embeddings."""

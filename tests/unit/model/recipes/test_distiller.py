@@ -1,4 +1,6 @@
+import itertools
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +15,12 @@ from tests.tiny_models import make_config
 
 STAGES = (
     StageConfig(
-        name="cells", loss="cells", minutes=0.002, learning_rates=(("self_attention", 1e-2),)
+        name="cells", loss="cells", minutes=0.1, learning_rates=(("self_attention", 1e-2),)
     ),
     StageConfig(
         name="all",
         loss="distribution",
-        minutes=0.002,
+        minutes=0.1,
         learning_rates=(("self_attention", 1e-3), ("decoder", 1e-3), ("encoder", 1e-3)),
     ),
 )
@@ -36,9 +38,11 @@ def create_distiller(run, stages=STAGES):
     torch.manual_seed(0)
     teacher = Teacher(make_config(output_bias=True, dropout=0.0)).eval().requires_grad_(False)
     config = DistillerConfig(
-        stages=stages, run=run, held_out_pairs=10, checkpoint_seconds=0.02, log_steps=5, bf16=False
+        stages=stages, run=run, held_out_pairs=10, checkpoint_seconds=3.0, log_steps=5, bf16=False
     )
-    return Distiller(config, teacher, create_student(teacher), make_pairs())
+    seconds = itertools.count()  # every look at the clock takes one
+    clock = partial(next, seconds)
+    return Distiller(config, teacher, create_student(teacher), make_pairs(), clock)
 
 
 def read_log(run):
@@ -79,7 +83,7 @@ def test_interrupted_run_goes_on_where_it_stood(tmp_path):
 
 def test_interrupted_stage_takes_up_the_optimizer_too(tmp_path):
     create_distiller(tmp_path, STAGES[:1]).train()
-    again = create_distiller(tmp_path, (StageConfig(**{**stage_fields(), "minutes": 0.004}),))
+    again = create_distiller(tmp_path, (StageConfig(**{**stage_fields(), "minutes": 0.2}),))
     steps = again.progress.step
     again.train()
     assert again.progress.stage == 1
