@@ -26,7 +26,8 @@ from export.bundle import (
 )
 from export.calibration import hidden_range
 from export.errors import ExportError
-from export.graphs import DecoderGraph, EncoderGraph, FloatLayers, LayerFactory
+from export.graphs import DecoderGraph, EncoderGraph
+from export.layers import FloatLayers, LayerFactory
 from export.quantize import Int8Layers
 from export.signature import decoder_inputs, decoder_outputs, encoder_inputs, encoder_outputs
 from export.tracing import WEIGHTS_FILE, SharedWeights, decoder_example, encoder_example, to_onnx

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from export.signature import VOCAB_BLOCK, padded_vocab_size
+from export.candidates import best_candidates, edit
+from export.layers import LayerFactory
+from export.signature import padded_vocab_size
 from model.attention import MultiHeadAttention
 from model.decoder import DecoderLayer
 from model.embedding import InputEmbedding
@@ -25,31 +27,10 @@ from model.encoder import EncoderLayer
 from model.feed_forward import FeedForward
 from model.transformer import Transformer
 
-__all__ = [
-    "DecoderGraph",
-    "EncoderGraph",
-    "FloatLayers",
-    "LayerFactory",
-]
+__all__ = ["DecoderGraph", "EncoderGraph"]
 
 _MASKED = -1e30
 """Added to a score that may not be attended: exp(masked - maximum) is exactly 0."""
-
-
-class LayerFactory(Protocol):
-    """Makes the layers that hold the big matrices; one implementation for each precision."""
-
-    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
-        """Create x W^T + b for a weight of shape (N, K); `non_negative` promises x >= 0."""
-
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
-        """Create several products of one input, which give a tuple."""
-
-    def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        """Create x W^T + b for the table of an embedding, shape (V, D), stored as `embedding` stores it."""
-
-    def embedding(self, weight: Tensor) -> nn.Module:
-        """Create the look-up in a table of shape (V, D)."""
 
 
 class EncoderGraph(nn.Module):
@@ -134,54 +115,10 @@ class DecoderGraph(nn.Module):
             x, key, value = layer(x, past_lengths, total_length, lanes, cache)
             presents += [key, value]
         log_probs = self.output_projection(self.final_norm(x)).log_softmax(-1)  # (R, V)
-        log_probs = _edit(log_probs, edit_positions, edit_scales, edit_biases)
-        candidate_ids, candidate_log_probs = _best_candidates(log_probs, num_candidates)
+        log_probs = edit(log_probs, edit_positions, edit_scales, edit_biases)
+        candidate_ids, candidate_log_probs = best_candidates(log_probs, num_candidates)
         asked_for = F.embedding(log_prob_rows, log_probs)  # (M, V)
         return (candidate_ids, candidate_log_probs, asked_for, *presents)
-
-
-class FloatLayers:
-    """Layers in float32; see `LayerFactory`."""
-
-    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
-        """Create x W^T + b."""
-        return _FloatLinear(weight.detach().t().contiguous(), bias.detach())
-
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
-        return _FloatParallel(
-            [self.linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-        )
-
-    def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-        linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
-        return linear
-
-    def embedding(self, weight: Tensor) -> nn.Module:
-        embedding = nn.Embedding(*weight.shape)
-        embedding.weight.data = weight.detach()
-        return embedding
-
-
-class _FloatLinear(nn.Module):
-    """x W + b, with W stored as the product reads it, (K, N)."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
-
-
-class _FloatParallel(nn.Module):
-    def __init__(self, linears: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.linears = nn.ModuleList(linears)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(linear(x) for linear in self.linears)
 
 
 class _Embedding(nn.Module):
@@ -360,7 +297,7 @@ def _mask_bias(mask: Tensor) -> Tensor:
 def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """Attend with a softmax whose bits do not depend on how far a sentence is padded.
 
-    A library softmax adds its terms in an order that depends on their number. A matrix product adds
+    A library softmax is free to add its terms in an order that depends on their number. A matrix product adds
     them one after the other, and the zeros of padding come last: so the sum is a product as well.
 
     Args:
@@ -374,38 +311,3 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     ones = torch.ones_like(value[..., :1])
     mixed = weights @ torch.cat((value, ones), dim=-1)  # (B, H, J, Dh + 1)
     return mixed[..., :-1] / mixed[..., -1:]
-
-
-def _edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
-    """Replace single log-probabilities by `log_prob * scale + bias`.
-
-    On the flat view: there the runtime writes in place, while an update by (row, token) copies all of them.
-    """
-    flat = log_probs.reshape(-1)
-    places = positions[:, 0] * log_probs.shape[1] + positions[:, 1]
-    edited = flat.scatter(0, places, flat.gather(0, places) * scales + biases)
-    return edited.reshape(-1, log_probs.shape[1])
-
-
-def _best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the best words of each row, best first, equal ones in the order of their ids; exact.
-
-    The best N words lie in the N blocks with the best maxima, so only those are searched.
-
-    Args:
-        log_probs: Shape (R, V).
-        num_candidates: N. Shape (1,).
-    """
-    count = cast(int, num_candidates.item())  # stays a symbol while the graph is traced
-    num_blocks = log_probs.shape[1] // VOCAB_BLOCK
-    blocks = log_probs.reshape(-1, num_blocks, VOCAB_BLOCK)  # (R, V/64, 64)
-    num_winners = torch.sym_min(count, num_blocks)
-    winners = blocks.amax(-1).topk(num_winners, dim=1).indices
-    winners = winners.sort(dim=1).values  # so that equal words keep their order
-    rows = torch.arange(log_probs.shape[0]).unsqueeze(1)
-    flat = rows * num_blocks + winners
-    searched = F.embedding(flat, blocks.flatten(0, 1)).flatten(1)  # (R, winners * 64)
-    best, places = searched.topk(count, dim=1)
-    ranks = torch.div(places, VOCAB_BLOCK, rounding_mode="trunc")
-    ids = (winners.gather(1, ranks) - ranks) * VOCAB_BLOCK + places
-    return ids, best

@@ -30,7 +30,7 @@ class Int8Layers:
         self._hidden_range = hidden_range
 
     def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
-        """Create x W^T + b; see `export.graphs.LayerFactory`."""
+        """Create x W^T + b; see `export.layers.LayerFactory`."""
         return _Int8Linear(_Int8Columns(weight, bias), non_negative)
 
     def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from export.calibration import hidden_range
-from export.graphs import DecoderGraph, EncoderGraph, FloatLayers, LayerFactory
+from export.graphs import DecoderGraph, EncoderGraph
+from export.layers import FloatLayers, LayerFactory
 from export.quantize import Int8Layers
 from export.signature import padded_vocab_size
 from model.transformer import Transformer

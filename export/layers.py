@@ -1,0 +1,73 @@
+"""The layers that hold the big matrices: what a precision must offer, and float32.
+
+`export/quantize.py` holds the int8 ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor, nn
+
+__all__ = ["FloatLayers", "LayerFactory"]
+
+
+class LayerFactory(Protocol):
+    """Makes the layers that hold the big matrices; one implementation for each precision."""
+
+    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
+        """Create x W^T + b for a weight of shape (N, K); `non_negative` promises x >= 0."""
+
+    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        """Create several products of one input, which give a tuple."""
+
+    def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
+        """Create x W^T + b for the table of an embedding, shape (V, D), stored as `embedding` stores it."""
+
+    def embedding(self, weight: Tensor) -> nn.Module:
+        """Create the look-up in a table of shape (V, D)."""
+
+
+class FloatLayers:
+    """Layers in float32; see `LayerFactory`."""
+
+    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
+        """Create x W^T + b."""
+        return _FloatLinear(weight.detach().t().contiguous(), bias.detach())
+
+    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        return _FloatParallel(
+            [self.linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+        )
+
+    def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
+        linear = nn.Linear(weight.shape[1], weight.shape[0])
+        linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
+        return linear
+
+    def embedding(self, weight: Tensor) -> nn.Module:
+        embedding = nn.Embedding(*weight.shape)
+        embedding.weight.data = weight.detach()
+        return embedding
+
+
+class _FloatLinear(nn.Module):
+    """x W + b, with W stored as the product reads it, (K, N)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class _FloatParallel(nn.Module):
+    def __init__(self, linears: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(linears)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(linear(x) for linear in self.linears)
