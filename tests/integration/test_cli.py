@@ -101,6 +101,23 @@ def test_json_tells_scores_and_alternatives(server) -> None:
     assert len({answer["translated_text"], *answer["alternatives"]}) == 3
 
 
+def test_the_python_example_of_the_readme_works(server) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+
+    result = subprocess.run(
+        [sys.executable, "-c", example.replace("127.0.0.1:50051", server)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert result.stdout.startswith("Bom dia.\n")
+    assert len(result.stdout.splitlines()) == 2
+
+
 def test_a_long_input_comes_back_in_order(server, tmp_path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_text("".join(f"Room {number}.\n" for number in range(300)))
