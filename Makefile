@@ -94,6 +94,6 @@ comma_extras := cpu$(comma)train$(comma)bench$(comma)dev
 
 define make_environment
 	test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	test -x $(1)/bin/python || "$(PYTHON)" -m venv $(1)
+	$(1)/bin/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(1)
 	$(1)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[$(2)]'
 endef
