@@ -308,6 +308,7 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """
     scores = query @ key + bias  # (B, H, J, S)
     weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    ones = torch.ones_like(value[..., :1])
-    mixed = weights @ torch.cat((value, ones), dim=-1)  # (B, H, J, Dh + 1)
-    return mixed[..., :-1] / mixed[..., -1:]
+    ones = torch.ones(
+        value.shape[2], 2
+    )  # one column alone would be another kernel, with another order
+    return (weights @ value) / (weights @ ones)[..., :1]
