@@ -12,8 +12,9 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from commands.errors import CommandError
+from commands.errors import EXIT_FAILURE, EXIT_USAGE, CommandError
 
 __all__ = ["main"]
 
@@ -54,9 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(name, error)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells wrong usage in one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message} (see {self.prog} --help)", exit_code=EXIT_USAGE)
+
+
 def _run(name: str, words: Sequence[str]) -> int:
     module = importlib.import_module(f"commands.{name}")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"dragoman {name}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -69,11 +77,13 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 
 def _report(name: str, error: Exception) -> int:
-    message, exit_code = str(error), 1
+    message, exit_code = str(error), EXIT_FAILURE
     if isinstance(error, CommandError):
         exit_code = error.exit_code
     elif isinstance(error, ModuleNotFoundError):
-        message, exit_code = _missing_module_message(error), 2
+        message, exit_code = _missing_module_message(error), EXIT_USAGE
+    elif isinstance(error, OSError) and error.strerror:
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         message = (
             f"internal error, {type(error).__name__}: {error} (DRAGOMAN_TRACEBACK=1 shows where)"

@@ -74,10 +74,17 @@ def test_an_unknown_command_is_a_usage_error(capsys) -> None:
 def test_an_unknown_option_is_a_usage_error(command, capsys) -> None:
     command(lambda _: 0)
 
-    with pytest.raises(SystemExit) as info:
-        dragoman.main(["info", "--fla", "3"])
-    assert info.value.code == 2
-    assert "--fla" in capsys.readouterr().err
+    assert dragoman.main(["info", "--fla", "3"]) == 2
+    assert capsys.readouterr().err == (
+        "dragoman info: unrecognized arguments: --fla 3 (see dragoman info --help)\n"
+    )
+
+
+def test_an_error_of_the_system_is_told_without_its_class(command, capsys) -> None:
+    command(raiser(PermissionError(13, "Permission denied", "/root/bundle")))
+
+    assert dragoman.main(["info"]) == 1
+    assert capsys.readouterr().err == "dragoman info: /root/bundle: Permission denied\n"
 
 
 def test_help_lists_every_command() -> None:
