@@ -1,6 +1,7 @@
 """What the core tells of its work: plain values for an `Observer`, which alone knows who collects them.
 
-Every metric in the table of README.md that speaks of a model follows from these. Values may arrive from any worker thread.
+Every metric in the table of README.md that speaks of a model follows from these. Values may arrive from any worker
+thread.
 """
 
 from __future__ import annotations
