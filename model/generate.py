@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from model.masks import length_mask
+from model.sampling import SamplingOptions, sampling_distribution
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
@@ -48,7 +49,7 @@ class SearchOptions:
     """Answers that are wanted, at most `beam_size`."""
 
     suppressed_ids: tuple[int, ...] = ()
-    """Tokens that are never generated, such as the unknown piece."""
+    """Tokens that are never generated, such as the unknown piece: the others share their probability."""
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
@@ -64,31 +65,6 @@ class SearchOptions:
         """Give L_max of a source of so many tokens, EOS included."""
         by_source = int(self.target_length_ratio * source_length + self.target_length_offset)
         return min(self.max_target_tokens, by_source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOptions:
-    """How to draw a target at random; the filters apply in the order in which they stand here."""
-
-    temperature: float = 1.0
-    """Divides the log-probabilities; below 1 the likely become likelier."""
-
-    top_k: int = 0
-    """Keep so many of the best tokens; 0 keeps all."""
-
-    top_p: float = 1.0
-    """Keep the best tokens that together hold this probability, at least one."""
-
-    seed: int = 0
-    """Decides everything that chance decides."""
-
-    def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ValueError(f"`temperature` must be above 0, but is {self.temperature}.")
-        if self.top_k < 0:
-            raise ValueError(f"`top_k` must be at least 0, but is {self.top_k}.")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"`top_p` must be in (0, 1], but is {self.top_p}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,12 +196,17 @@ def _best(finished: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _log_probs(logits: Tensor, length: int, eos_id: int, options: SearchOptions) -> Tensor:
-    """Give log-probabilities on the CPU in double precision, forbidden tokens at minus infinity, not renormalized."""
-    log_probs = torch.log_softmax(logits.double(), dim=-1).cpu()
-    log_probs[:, list(options.suppressed_ids)] = _NEVER
+    """Give log-probabilities on the CPU in double precision; an EOS that comes too early is at minus infinity."""
+    log_probs = _distribution(logits, options.suppressed_ids).cpu()
     if length < options.min_target_tokens:
         log_probs[:, eos_id] = _NEVER
     return log_probs
+
+
+def _distribution(logits: Tensor, suppressed_ids: Sequence[int]) -> Tensor:
+    """Give log-probabilities in double precision among the tokens that are not suppressed. Same shape (..., V)."""
+    suppressed = torch.tensor(suppressed_ids, dtype=torch.long, device=logits.device)
+    return torch.log_softmax(logits.double().index_fill(-1, suppressed, _NEVER), dim=-1)
 
 
 def greedy(model: Transformer, source_ids: Sequence[int], options: SearchOptions) -> Hypothesis:
@@ -310,36 +291,20 @@ def sample(
     return _finish(drawn, max_length, options, truncated=True)
 
 
-def sampling_distribution(log_probs: Tensor, sampling: SamplingOptions) -> Tensor:
-    """Give the distribution that a token is drawn from: temperature, then top-k, then top-p.
-
-    Args:
-        log_probs: Log-probabilities of the next token. Shape (V,).
-        sampling: What to keep.
-
-    Returns:
-        Probabilities that sum to 1. Shape (V,).
-    """
-    scaled = log_probs / sampling.temperature
-    ordered, order = torch.sort(scaled, descending=True, stable=True)
-    if sampling.top_k:
-        ordered[sampling.top_k :] = _NEVER
-    probabilities = torch.softmax(ordered, dim=-1)
-    before = probabilities.cumsum(dim=-1) - probabilities  # mass of all better tokens
-    probabilities[before >= sampling.top_p] = 0.0
-    result = torch.zeros_like(probabilities)
-    result[order] = probabilities / probabilities.sum()
-    return result
-
-
 @torch.inference_mode()
-def score(model: Transformer, source_ids: Sequence[int], target_ids: Sequence[int]) -> list[float]:
+def score(
+    model: Transformer,
+    source_ids: Sequence[int],
+    target_ids: Sequence[int],
+    suppressed_ids: Sequence[int] = (),
+) -> list[float]:
     """Compute the log-probability of each target token again, by one full pass without any cache.
 
     Args:
         model: The model.
         source_ids: With EOS. Length S.
         target_ids: With EOS, or without one for a truncated target. Length T.
+        suppressed_ids: As in `SearchOptions`.
 
     Returns:
         One log-probability for each target token; their sum is `Hypothesis.log_prob`.
@@ -348,7 +313,7 @@ def score(model: Transformer, source_ids: Sequence[int], target_ids: Sequence[in
     source, mask = _pad([source_ids], model.config.pad_id, device)
     target = torch.tensor([list(target_ids)], device=device)
     logits = model(source, mask, model.shift_right(target))  # (1, T, V)
-    log_probs = torch.log_softmax(logits.double(), dim=-1)
+    log_probs = _distribution(logits, suppressed_ids)
     picked = log_probs.gather(2, target.unsqueeze(-1))[0, :, 0]  # (T,)
     return [float(value) for value in picked]
 

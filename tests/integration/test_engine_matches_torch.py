@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from export.bundle import Bundle, Precision
 from export.exporter import suppressed_ids
@@ -32,13 +31,15 @@ def engine(bundle: Bundle) -> OnnxEngine:
 
 @pytest.fixture(scope="module")
 def transformer(bundle: Bundle) -> Transformer:
-    """The model, without the tokens that are never said: the graph leaves them out of its distribution."""
-    transformer = load_model(bundle.directory.parent / "checkpoint").eval()
-    suppressed = list(suppressed_ids(bundle.manifest.special_tokens))
+    return load_model(bundle.directory.parent / "checkpoint").eval()
+
+
+@pytest.fixture(scope="module")
+def suppressed(bundle: Bundle) -> tuple[int, ...]:
+    """The tokens that the graph leaves out of its distribution."""
+    suppressed = tuple(suppressed_ids(bundle.manifest.special_tokens))
     assert suppressed
-    with torch.no_grad():
-        transformer.output_projection.bias[suppressed] = -torch.inf
-    return transformer
+    return suppressed
 
 
 def translate(engine: OnnxEngine, sequences: list[Sequence]) -> list[tuple[Hypothesis, ...]]:
@@ -69,7 +70,9 @@ def random_sequences(vocab_size: int) -> list[Sequence]:
     ]
 
 
-def reference(transformer: Transformer, sequence: Sequence) -> list[tuple]:
+def reference(
+    transformer: Transformer, sequence: Sequence, suppressed: tuple[int, ...]
+) -> list[tuple]:
     options = SearchOptions(
         beam_size=sequence.options.beam_size,
         length_penalty=sequence.options.length_penalty,
@@ -77,17 +80,18 @@ def reference(transformer: Transformer, sequence: Sequence) -> list[tuple]:
         min_target_tokens=sequence.options.min_target_tokens,
         max_target_tokens=sequence.max_length,
         target_length_ratio=1000.0,
+        suppressed_ids=suppressed,
     )
     found = beam_search(transformer, list(sequence.source_ids), options)
     return [(item.token_ids, item.truncated, item.score) for item in found]
 
 
 def test_served_beam_search_equals_the_reference(
-    engine: OnnxEngine, transformer: Transformer
+    engine: OnnxEngine, transformer: Transformer, suppressed: tuple[int, ...]
 ) -> None:
     sequences = random_sequences(engine.facts.vocab_size)
     for sequence, served in zip(sequences, translate(engine, sequences), strict=True):
-        expected = reference(transformer, sequence)
+        expected = reference(transformer, sequence, suppressed)
         assert [
             (hypothesis.token_ids, hypothesis.finish_reason is FinishReason.LENGTH)
             for hypothesis in served
@@ -100,7 +104,7 @@ def test_served_beam_search_equals_the_reference(
 
 
 def test_reported_scores_equal_those_computed_again_without_a_cache(
-    engine: OnnxEngine, transformer: Transformer
+    engine: OnnxEngine, transformer: Transformer, suppressed: tuple[int, ...]
 ) -> None:
     eos_id = engine.facts.eos_id
     sequences = random_sequences(engine.facts.vocab_size)
@@ -109,7 +113,7 @@ def test_reported_scores_equal_those_computed_again_without_a_cache(
             said = list(hypothesis.token_ids)
             if hypothesis.finish_reason is FinishReason.STOP:
                 said.append(eos_id)
-            log_prob = sum(score(transformer, list(sequence.source_ids), said))
+            log_prob = sum(score(transformer, list(sequence.source_ids), said, suppressed))
             assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-4)
             alpha = sequence.options.length_penalty
             assert hypothesis.score == pytest.approx(hypothesis.log_prob / len(said) ** alpha)

@@ -10,16 +10,15 @@ from torch import Tensor, nn
 
 from model.generate import (
     Hypothesis,
-    SamplingOptions,
     SearchOptions,
     beam_search,
     create_translate,
     greedy,
     greedy_batch,
     sample,
-    sampling_distribution,
     score,
 )
+from model.sampling import SamplingOptions, sampling_distribution
 from model.transformer import Transformer
 from tests.tiny_models import SENTENCES, make_config, make_model, make_tokenizer
 
@@ -144,7 +143,18 @@ def test_suppressed_tokens_never_appear() -> None:
     script = {(): (0.05, 0.7, 0.2, 0.05)}
     (best,) = _search(script, beam_size=2, suppressed_ids=(A,))
     assert best.token_ids == (B,)
-    assert best.log_prob == pytest.approx(math.log(0.2 * 0.97))
+    assert best.log_prob == pytest.approx(math.log(0.2 / 0.3 * 0.97 / 0.99))
+
+
+def test_a_score_among_the_allowed_tokens_is_recomputed() -> None:
+    model = make_model(spread=2.0)
+    (best,) = beam_search(
+        model, SOURCES[0], SearchOptions(suppressed_ids=(A,), max_target_tokens=6)
+    )
+    target = best.token_ids if best.truncated else (*best.token_ids, model.config.eos_id)
+    recomputed = score(model, SOURCES[0], target, suppressed_ids=(A,))
+    assert best.log_prob == pytest.approx(sum(recomputed))
+    assert best.log_prob != pytest.approx(sum(score(model, SOURCES[0], target)))
 
 
 def test_of_equal_candidates_the_smaller_id_comes_first() -> None:
