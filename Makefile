@@ -74,7 +74,7 @@ independence: $(DEV_STAMP) ## The same answers alone, in one call, and among 64 
 	$(DEV_PYTHON) -m benchmarks.independence $(ARGS)
 
 bench: $(DEV_STAMP) ## Time of a decoder step at position 10 and at position 200
-	$(DEV_PYTHON) -m benchmarks.step_position $(ARGS)
+	OMP_NUM_THREADS=1 $(DEV_PYTHON) -m benchmarks.step_position $(ARGS)
 
 clean: ## Remove the environments and caches
 	rm -rf $(SERVE_ENV) $(DEV_ENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
