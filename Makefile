@@ -23,6 +23,8 @@ SERVE_STAMP := $(SERVE_ENV)/installed.stamp
 DEV_STAMP := $(DEV_ENV)/installed.stamp
 DEV_PYTHON := $(DEV_ENV)/bin/python
 PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
+CHECKPOINT := model/pretrained/en-pt.checkpoint
+MODEL_VERSION := 1.0.0
 FAST := not slow and not weights and not gpu
 
 .PHONY: help install serve format lint type test test-fast test-all golden protos bundle image bench soak independence clean
@@ -62,7 +64,10 @@ protos: $(DEV_STAMP) ## Compile the stubs beside the .proto files
 	$(DEV_PYTHON) -m grpc_tools.protoc -I. -I"$$($(DEV_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --python_out=. --pyi_out=. --grpc_python_out=. protos/dragoman/v1/*.proto
 
 bundle: $(DEV_STAMP) ## Export the embedded checkpoint again: int8, into model/pretrained/en-pt
-	$(DEV_ENV)/bin/dragoman export model/pretrained/en-pt.checkpoint model/pretrained/en-pt --precision int8 $(ARGS)
+	$(DEV_ENV)/bin/dragoman export $(CHECKPOINT) model/pretrained/en-pt \
+		--name en-pt --model-version $(MODEL_VERSION) --source en --target pt --license MPL-2.0 \
+		$(addprefix --scores ,$(wildcard $(CHECKPOINT)/scores.json)) \
+		$(addprefix --file ,$(wildcard $(CHECKPOINT)/README.md $(CHECKPOINT)/LICENSE)) $(ARGS)
 
 image: ## Build the container image dragoman:latest
 	docker build --tag dragoman:latest $(ARGS) .
