@@ -7,6 +7,7 @@ A run is one folder: `config.toml` as it was last used, the vocabulary, `log.jso
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from itertools import islice
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from model.checkpoint import WEIGHTS_FILE, load_config, load_weights, read_tensors
 from model.checkpoint_store import CheckpointStore
@@ -21,6 +23,7 @@ from model.config import TransformerConfig
 from model.data import Corpus, tokenize_corpus
 from model.errors import DataError
 from model.parallel_text import ParallelFile, read_pairs
+from model.processes import Processes, join_processes
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.train_config import TrainConfig
 from model.train_config_file import load_train_config
@@ -36,37 +39,70 @@ def run(config_path: Path) -> None:
         ModelError: Configuration, data or checkpoint cannot be used, or the loss is no longer a number.
     """
     config = load_train_config(config_path)
-    config.output.mkdir(parents=True, exist_ok=True)
+    with join_processes(config.training.device) as processes:
+        config.output.mkdir(parents=True, exist_ok=True)
+        with _open_log(config, processes) as log:
+            _create_trainer(config, processes, log).train()
+
+
+def _open_log(config: TrainConfig, processes: Processes) -> TrainingLog:
+    max_steps = config.training.max_steps
+    if processes.is_first:
+        return TrainingLog(config.output / "log.jsonl", max_steps=max_steps)
+    return TrainingLog(Path(os.devnull), max_steps=max_steps, console=Console(quiet=True))
+
+
+def _create_trainer(config: TrainConfig, processes: Processes, log: TrainingLog) -> Trainer:
+    """Make the parts of a run, put them together and go on from the last checkpoint, telling each step."""
     used = config.output / "config.toml"
-    if used.resolve() != config.path.resolve():
+    if processes.is_first and used.resolve() != config.path.resolve():
         shutil.copyfile(config.path, used)
     store = CheckpointStore(config.output / "checkpoints", keep=config.training.keep_checkpoints)
-    with TrainingLog(config.output / "log.jsonl", max_steps=config.training.max_steps) as log:
-        log.write("start", config=str(config.path), torch=torch.__version__)
-        tokenizer = prepare_tokenizer(config, store.last)
-        log.write("vocabulary", pieces=tokenizer.vocab_size, joint=tokenizer.is_joint)
-        train, valid = load_corpora(config, tokenizer)
-        log.write(
-            "data",
-            train_pairs=len(train),
-            valid_pairs=len(valid) if valid else 0,
-            skipped_pairs=train.num_skipped + (valid.num_skipped if valid else 0),
-        )
-        torch.manual_seed(config.seed)
-        model = create_model(config, tokenizer)
-        log.write("model", parameters=sum(p.numel() for p in model.parameters()))
-        trainer = Trainer(
-            model=model,
-            tokenizer=tokenizer,
-            train=train,
-            valid=valid,
-            config=config.training,
-            seed=config.seed,
-            store=store,
-            log=log,
-        )
-        trainer.resume()
-        trainer.train()
+    log.write(
+        "start",
+        config=str(config.path),
+        torch=torch.__version__,
+        device=str(processes.device),
+        processes=processes.world_size,
+    )
+    tokenizer = _prepare_together(config, store.last, processes)
+    log.write("vocabulary", pieces=tokenizer.vocab_size, joint=tokenizer.is_joint)
+    train, valid = load_corpora(config, tokenizer)
+    log.write(
+        "data",
+        train_pairs=len(train),
+        valid_pairs=len(valid) if valid else 0,
+        skipped_pairs=train.num_skipped + (valid.num_skipped if valid else 0),
+    )
+    torch.manual_seed(config.seed)
+    model = create_model(config, tokenizer)
+    log.write("model", parameters=sum(p.numel() for p in model.parameters()))
+    trainer = Trainer(
+        model=model,
+        tokenizer=tokenizer,
+        train=train,
+        valid=valid,
+        config=config.training,
+        seed=config.seed,
+        store=store,
+        log=log,
+        processes=processes,
+    )
+    trainer.resume()
+    return trainer
+
+
+def _prepare_together(
+    config: TrainConfig, checkpoint: Path | None, processes: Processes
+) -> Tokenizer:
+    """Let the first process prepare the vocabulary, and the others take what it made."""
+    if processes.is_first:
+        tokenizer = prepare_tokenizer(config, checkpoint)
+        processes.wait()
+        return tokenizer
+    processes.wait()
+    is_given = checkpoint or config.model.start_from or config.tokenizer.path
+    return prepare_tokenizer(config, checkpoint or (None if is_given else config.output))
 
 
 def prepare_tokenizer(config: TrainConfig, checkpoint: Path | None = None) -> Tokenizer:

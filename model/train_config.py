@@ -118,7 +118,7 @@ class TrainingSection:
     """Padded tokens of a batch: rows times the longest side."""
 
     accumulation: int = 1
-    """Batches of one update."""
+    """Batches of one update, for each process."""
 
     learning_rate: float | None = None
     """Peak of the schedule. None: the paper's, (d_model * warmup_steps)^-0.5."""
@@ -139,7 +139,7 @@ class TrainingSection:
     """Type that matrix products are computed in; weights and sums stay float32."""
 
     device: str = "auto"
-    """"auto" takes a GPU where there is one; else "cpu", "cuda", "cuda:1", ..."""
+    """"auto" takes a GPU where there is one, each process its own; else "cpu", "cuda", "cuda:1", ..."""
 
     log_every_steps: int = 50
     """Updates between two lines of the log."""

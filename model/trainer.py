@@ -1,7 +1,8 @@
 """The training loop: teacher forcing, Adam, warm-up, clipping, accumulation, validation, checkpoints (section 5).
 
-A checkpoint holds weights, moments, place in the data and random state, so on a CPU a resumed run gives bit for bit
-what a run gives that was never stopped.
+A checkpoint holds weights, moments and place in the data; what dropout draws depends on the seed, the number of the
+update and the process alone, on every device. So on a CPU a resumed run gives bit for bit what a run gives that was
+never stopped. Of several processes each works on its share of an update, and the first one writes.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from model.checkpoint import (
     WEIGHTS_FILE,
@@ -23,10 +27,11 @@ from model.checkpoint import (
     read_tensors,
 )
 from model.checkpoint_store import CheckpointStore
-from model.data import BatchStream, Corpus, StreamPosition, iterate_once
+from model.data import Batch, BatchStream, Corpus, StreamPosition, iterate_once
 from model.errors import CheckpointError, TrainingError
 from model.loss import translation_loss
 from model.lr_scheduler import InverseSquareRootSchedule, paper_peak, set_learning_rate
+from model.processes import Processes, choose_device, without_exchange
 from model.tokenizer import Tokenizer
 from model.train_config import TrainingSection
 from model.training_log import TrainingLog
@@ -82,6 +87,21 @@ class StepStats:
     target_tokens: int
 
 
+class TeacherForcing(nn.Module):
+    """The loss as a module, which is what `DistributedDataParallel` takes."""
+
+    def __init__(self, model: Transformer, smoothing: float) -> None:
+        """Share the weights of `model`."""
+        super().__init__()
+        self.model = model
+        self._smoothing = smoothing
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Give the sums over the real tokens of a batch: loss, and plain negative log-likelihood. Shapes ()."""
+        sums = translation_loss(self.model, batch, self._smoothing)
+        return sums.loss, sums.nll
+
+
 class Trainer:
     """Trains one model on one corpus, update by update."""
 
@@ -96,10 +116,16 @@ class Trainer:
         seed: int,
         store: CheckpointStore,
         log: TrainingLog,
+        processes: Processes | None = None,
     ) -> None:
-        """Take the parts of a run; nothing is trained or written yet."""
-        self.device = choose_device(config.device)
+        """Take the parts of a run; nothing is trained or written yet.
+
+        Without `processes` this one is alone, on the device that `config` names.
+        """
+        self._processes = processes or Processes(device=choose_device(config.device))
+        self.device = self._processes.device
         self.model = model.to(self.device)
+        self._loss = self._processes.share(TeacherForcing(self.model, config.label_smoothing))
         self.progress = Progress()
         self._tokenizer = tokenizer
         self._train = train
@@ -115,8 +141,19 @@ class Trainer:
         self._stream = self._open_stream()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint of the store, if it has one."""
+        """Go on from the last checkpoint of the store, if it has one.
+
+        Raises:
+            CheckpointError: It is of another model.
+            TrainingError: Not every process sees it.
+        """
         last = self._store.last
+        (num_seeing,) = self._processes.sum(last is not None)
+        if num_seeing not in (0, self._processes.world_size):
+            raise TrainingError(
+                f"{self._store.directory}: only {num_seeing:.0f} of {self._processes.world_size} processes "
+                f"see the last checkpoint. All machines must share the folder of the run."
+            )
         if last is None:
             return
         if load_config(last) != self.model.config:
@@ -150,7 +187,7 @@ class Trainer:
             if is_last or is_best or due or self._is_stale():
                 self._save(is_best=is_best)
                 since = time.monotonic()
-        if config.average_checkpoints:
+        if config.average_checkpoints and self._processes.is_first:
             path = self._store.save_average(config.average_checkpoints, self._tokenizer)
             self._log.write("average", checkpoint=str(path))
 
@@ -163,16 +200,9 @@ class Trainer:
         self.model.train()
         self._optimizer.zero_grad(set_to_none=True)
         batches = self._stream.take(self._config.accumulation)
-        num_tokens = sum(batch.num_target_tokens for batch in batches)
-        loss = nll = 0.0
-        for batch in batches:
-            with self._autocast():
-                sums = translation_loss(
-                    self.model, batch.to(self.device), self._config.label_smoothing
-                )
-            (sums.loss / num_tokens).backward()
-            loss += sums.loss.item() / num_tokens
-            nll += sums.nll.item() / num_tokens
+        (total,) = self._processes.sum(sum(batch.num_target_tokens for batch in batches))
+        self._seed_dropout()
+        loss, nll = self._add_gradients(batches, total)
         limit = self._config.clip_norm or math.inf
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         self._require_finite(loss, norm)
@@ -181,22 +211,44 @@ class Trainer:
         self._optimizer.step()
         self.progress.step += 1
         self.progress.position = self._stream.position
-        self.progress.target_tokens += num_tokens
+        self.progress.target_tokens += int(total)
         return StepStats(
-            loss=loss, nll=nll, gradient_norm=norm, learning_rate=rate, target_tokens=num_tokens
+            loss=loss, nll=nll, gradient_norm=norm, learning_rate=rate, target_tokens=int(total)
         )
+
+    def _add_gradients(self, batches: list[Batch], num_tokens: float) -> tuple[float, float]:
+        """Differentiate the mean loss of an update of `num_tokens` real tokens in all processes; give both means."""
+        # The exchange takes the mean over the processes, and what is wanted is their sum.
+        weight = self._processes.world_size / num_tokens
+        loss = nll = 0.0
+        for number, batch in enumerate(batches, start=1):
+            is_last = number == len(batches)
+            with nullcontext() if is_last else without_exchange(self._loss):
+                with self._autocast():
+                    batch_loss, batch_nll = self._loss(batch.to(self.device))
+                (batch_loss * weight).backward()
+            loss += batch_loss.item() / num_tokens
+            nll += batch_nll.item() / num_tokens
+        loss, nll = self._processes.sum(loss, nll)
+        return loss, nll
+
+    def _seed_dropout(self) -> None:
+        place = (self._seed, self.progress.step, self._processes.rank)
+        torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
 
     @torch.no_grad()
     def held_out_nll(self, corpus: Corpus) -> float:
         """Give the mean negative log-likelihood of a target token, without dropout or smoothing."""
         self.model.eval()
         nll, num_tokens = 0.0, 0
-        for batch in iterate_once(corpus, self._config.batch_tokens):
+        place, step = self._processes.rank, self._processes.world_size
+        for batch in islice(iterate_once(corpus, self._config.batch_tokens), place, None, step):
             with self._autocast():
                 sums = translation_loss(self.model, batch.to(self.device), smoothing=0.0)
             nll += sums.nll.item()
             num_tokens += sums.num_tokens
-        return nll / num_tokens
+        nll, total = self._processes.sum(nll, num_tokens)
+        return nll / total
 
     def _validate(self, corpus: Corpus) -> bool:
         """Measure the held-out loss; True when it is the lowest so far."""
@@ -216,6 +268,8 @@ class Trainer:
         return 0 < self._config.patience <= self.progress.stale_validations
 
     def _save(self, *, is_best: bool) -> None:
+        if not self._processes.is_first:
+            return
         path = self._store.save(
             self.progress.step,
             self.model,
@@ -264,6 +318,8 @@ class Trainer:
             batch_tokens=self._config.batch_tokens,
             seed=self._seed,
             position=self.progress.position,
+            rank=self._processes.rank,
+            world_size=self._processes.world_size,
         )
 
 
@@ -276,16 +332,3 @@ def create_schedule(config: TrainingSection, d_model: int) -> InverseSquareRootS
         cooldown_start=cooldown_start if config.cooldown_steps else None,
         cooldown_end=config.max_steps,
     )
-
-
-def choose_device(name: str) -> torch.device:
-    """Turn "auto" into the GPU where there is one, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise TrainingError(f"`device` must be auto, cpu or cuda, but is {name!r}.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise TrainingError(f"`device` is {name!r}, but PyTorch sees no GPU here.")
-    return device

@@ -18,7 +18,7 @@ from model.errors import CheckpointError, TrainingError
 from model.loss import translation_loss
 from model.tokenizer import Tokenizer
 from model.train_config import TrainingSection
-from model.trainer import Trainer, choose_device
+from model.trainer import Trainer
 from model.training_log import TrainingLog
 from model.transformer import Transformer
 from tests.tiny_models import make_config, make_tokenizer
@@ -239,16 +239,3 @@ def test_log_has_a_line_for_each_interval(make_trainer: Any, tmp_path: Path) -> 
     assert [event["step"] for event in steps] == [3, 6, 7]
     assert all(event["tokens_per_second"] > 0 for event in steps)
     assert steps[-1]["target_tokens"] > steps[0]["target_tokens"]
-
-
-def test_device_that_is_not_there_is_refused() -> None:
-    assert choose_device("cpu") == torch.device("cpu")
-    assert choose_device("auto").type in {"cpu", "cuda"}
-    with pytest.raises(TrainingError, match="must be auto, cpu or cuda, but is 'abacus'"):
-        choose_device("abacus")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_missing_gpu_is_named() -> None:
-    with pytest.raises(TrainingError, match="sees no GPU"):
-        choose_device("cuda")
