@@ -46,11 +46,20 @@ class Processes:
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Add up each value over all processes, in float64; every process gets the same sums."""
+        """Add up each value over all processes, in float64; every process gets the same sums.
+
+        Raises:
+            TrainingError: One of the others has ended.
+        """
         if self.world_size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
-        torch.distributed.all_reduce(total)
+        try:
+            torch.distributed.all_reduce(total)
+        except RuntimeError as error:
+            raise TrainingError(
+                "Another process of this training has ended; its own message says why."
+            ) from error
         return cast(list[float], total.tolist())
 
     def wait(self) -> None:
@@ -61,7 +70,7 @@ class Processes:
         """Wrap a module so that its gradients become the mean over all processes; alone it stays as it is."""
         if self.world_size == 1:
             return module
-        return DistributedDataParallel(module, broadcast_buffers=False)  # they are constants
+        return DistributedDataParallel(module, forward_sync_buffers=False)  # they are constants
 
 
 def without_exchange(module: nn.Module) -> AbstractContextManager[None]:

@@ -1,7 +1,7 @@
 """Training from a configuration file (Vaswani et al. 2017, section 5): prepares the parts of a run and starts the loop.
 
-A run is one folder: `config.toml` as it was last used, the vocabulary, `log.jsonl`, and `checkpoints/` with `last`,
-`best` and perhaps `averaged`. Running the same configuration again goes on from `last`.
+A run is one folder: `config.toml` as it was last used, `provenance.jsonl`, the vocabulary, `log.jsonl`, `curves.png`,
+and `checkpoints/` with `last`, `best` and perhaps `averaged`. Running the same configuration again goes on from `last`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ from model.checkpoint_store import CheckpointStore
 from model.config import TransformerConfig
 from model.data import Corpus, tokenize_corpus
 from model.errors import DataError
+from model.evaluate import evaluate
+from model.generate import SearchOptions, create_translate
 from model.parallel_text import ParallelFile, read_pairs
 from model.processes import Processes, join_processes
+from model.provenance import append_provenance, describe_run
 from model.tokenizer import Tokenizer, train_tokenizer
 from model.train_config import TrainConfig
 from model.train_config_file import load_train_config
 from model.trainer import Trainer
 from model.training_log import TrainingLog
 from model.transformer import Transformer
+
+LOG_FILE = "log.jsonl"
 
 
 def run(config_path: Path) -> None:
@@ -48,15 +53,13 @@ def run(config_path: Path) -> None:
 def _open_log(config: TrainConfig, processes: Processes) -> TrainingLog:
     max_steps = config.training.max_steps
     if processes.is_first:
-        return TrainingLog(config.output / "log.jsonl", max_steps=max_steps)
+        events = config.output / "tensorboard" if config.training.tensorboard else None
+        return TrainingLog(config.output / LOG_FILE, max_steps=max_steps, event_directory=events)
     return TrainingLog(Path(os.devnull), max_steps=max_steps, console=Console(quiet=True))
 
 
 def _create_trainer(config: TrainConfig, processes: Processes, log: TrainingLog) -> Trainer:
     """Make the parts of a run, put them together and go on from the last checkpoint, telling each step."""
-    used = config.output / "config.toml"
-    if processes.is_first and used.resolve() != config.path.resolve():
-        shutil.copyfile(config.path, used)
     store = CheckpointStore(config.output / "checkpoints", keep=config.training.keep_checkpoints)
     log.write(
         "start",
@@ -65,6 +68,8 @@ def _create_trainer(config: TrainConfig, processes: Processes, log: TrainingLog)
         device=str(processes.device),
         processes=processes.world_size,
     )
+    if processes.is_first:
+        _keep_origin(config, processes, log)
     tokenizer = _prepare_together(config, store.last, processes)
     log.write("vocabulary", pieces=tokenizer.vocab_size, joint=tokenizer.is_joint)
     train, valid = load_corpora(config, tokenizer)
@@ -87,9 +92,49 @@ def _create_trainer(config: TrainConfig, processes: Processes, log: TrainingLog)
         store=store,
         log=log,
         processes=processes,
+        score=_create_score(config, tokenizer),
+        on_checkpoint=_create_painter(config.output, log),
     )
     trainer.resume()
     return trainer
+
+
+def _keep_origin(config: TrainConfig, processes: Processes, log: TrainingLog) -> None:
+    """Leave in the folder of the run what it is made of, and tell when data is not what it was."""
+    used = config.output / "config.toml"
+    if used.resolve() != config.path.resolve():
+        shutil.copyfile(config.path, used)
+    description = describe_run(config, processes)
+    for path in append_provenance(config.output / "provenance.jsonl", description):
+        log.write("changed", file=path, meaning="the run began with other content")
+
+
+def _create_score(
+    config: TrainConfig, tokenizer: Tokenizer
+) -> Callable[[Transformer], dict[str, float]] | None:
+    """Make the function that scores a model on the first held-out pairs; None when that is not wanted."""
+    pairs = list(islice(read_pairs(config.data.valid), config.training.score_pairs))
+    if not pairs:
+        return None
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    greedy = SearchOptions(beam_size=1, max_target_tokens=config.data.max_target_tokens)
+
+    def score(model: Transformer) -> dict[str, float]:
+        model.eval()
+        scores = evaluate(create_translate(model, tokenizer, greedy), sources, references)
+        return {score.metric: round(score.value, 2) for score in scores}
+
+    return score
+
+
+def _create_painter(output: Path, log: TrainingLog) -> Callable[[], None]:
+    """Make the function that draws the curves of the run; without matplotlib it says so, and training goes on."""
+    try:
+        from model.curves import draw_curves  # noqa: PLC0415 - drawing must not be a reason to fail
+    except ModuleNotFoundError as error:
+        log.write("curves", missing=error.name)
+        return lambda: None
+    return lambda: draw_curves(output / LOG_FILE, output / "curves.png")
 
 
 def _prepare_together(

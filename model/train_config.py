@@ -159,12 +159,21 @@ class TrainingSection:
     patience: int = 0
     """Validations without a better loss after which training stops; 0 never stops early."""
 
+    score_pairs: int = 0
+    """First held-out pairs that each validation also translates (greedily) and scores by BLEU and chrF; 0: none."""
+
+    tensorboard: bool = False
+    """Also write event files for TensorBoard; needs the package `tensorboard`."""
+
     def __post_init__(self) -> None:
         counts = (
             *("max_steps", "batch_tokens", "accumulation", "warmup_steps", "log_every_steps"),
             *("validate_every_steps", "checkpoint_every_steps", "keep_checkpoints"),
         )
-        optional_counts = ("cooldown_steps", "clip_norm", "average_checkpoints", "patience")
+        optional_counts = (
+            *("cooldown_steps", "clip_norm", "average_checkpoints", "patience"),
+            "score_pairs",
+        )
         smoothing, rate = self.label_smoothing, self.learning_rate
         average, keep = self.average_checkpoints, self.keep_checkpoints
         _require_all(

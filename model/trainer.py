@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -117,10 +118,13 @@ class Trainer:
         store: CheckpointStore,
         log: TrainingLog,
         processes: Processes | None = None,
+        score: Callable[[Transformer], dict[str, float]] | None = None,
+        on_checkpoint: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the parts of a run; nothing is trained or written yet.
 
-        Without `processes` this one is alone, on the device that `config` names.
+        Without `processes` this one is alone, on the device that `config` names. `score` gives held-out scores of the
+        model by name, for the log; `on_checkpoint` is called when a checkpoint is complete.
         """
         self._processes = processes or Processes(device=choose_device(config.device))
         self.device = self._processes.device
@@ -134,6 +138,8 @@ class Trainer:
         self._seed = seed
         self._store = store
         self._log = log
+        self._score = score
+        self._on_checkpoint = on_checkpoint
         self._optimizer = torch.optim.Adam(
             model.parameters(), lr=0.0, betas=_ADAM_BETAS, eps=_ADAM_EPS, fused=True
         )
@@ -258,10 +264,14 @@ class Trainer:
         if is_best:
             self.progress.best_loss = nll
         self.progress.stale_validations = 0 if is_best else self.progress.stale_validations + 1
-        perplexity = math.exp(min(nll, 100.0))
-        self._log.write(
-            "validation", step=self.progress.step, nll=nll, perplexity=perplexity, best=is_best
-        )
+        fields: dict[str, Any] = {
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 100.0)),
+            "best": is_best,
+        }
+        if self._score and self._processes.is_first:  # the others wait at their next exchange
+            fields["scores"] = self._score(self.model)
+        self._log.write("validation", step=self.progress.step, **fields)
         return is_best
 
     def _is_stale(self) -> bool:
@@ -279,6 +289,7 @@ class Trainer:
             is_best=is_best,
         )
         self._log.write("checkpoint", step=self.progress.step, path=str(path), best=is_best)
+        self._on_checkpoint()
 
     def _log_steps(self, window: list[StepStats], seconds: float) -> None:
         num_tokens = sum(stats.target_tokens for stats in window)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +37,11 @@ def _write(
         encoding="utf-8",
     )
     return path
+
+
+def _events(folder: Path, name: str) -> list[dict[str, Any]]:
+    lines = (folder / "run" / "log.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
 def test_run_leaves_a_checkpoint_that_translates(tmp_path: Path) -> None:
@@ -112,3 +119,54 @@ def test_broken_data_is_refused_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("one\tum\ntwo\n", encoding="utf-8")
     with pytest.raises(ModelError, match=r"train\.tsv:2: must be source TAB target"):
         run(path)
+
+
+def test_run_leaves_its_origin_and_a_picture(tmp_path: Path) -> None:
+    config = _write(tmp_path)
+    run(config)
+    output = tmp_path / "run"
+    (origin,) = (output / "provenance.jsonl").read_text(encoding="utf-8").splitlines()
+    names = [Path(file["path"]).name for file in json.loads(origin)["files"]]
+    assert names == ["recipe.toml", "train.tsv"]
+    assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_that_changed_since_the_run_began_is_told(tmp_path: Path) -> None:
+    run(_write(tmp_path))
+    config = _write(tmp_path)
+    (tmp_path / "train.tsv").write_text("one\tum\n", encoding="utf-8")
+    run(config)
+    assert [event["file"] for event in _events(tmp_path, "changed")] == [
+        str(tmp_path / "train.tsv")
+    ]
+
+
+def test_training_goes_on_without_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "model.curves", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    run(_write(tmp_path))
+    assert _events(tmp_path, "curves")[0]["missing"].startswith("matplotlib")
+    assert (tmp_path / "run" / "checkpoints" / "last").is_dir()
+
+
+def test_validation_scores_the_first_held_out_pairs(tmp_path: Path) -> None:
+    (tmp_path / "valid.tsv").write_text("one\tum\ntwo\tdois\n", encoding="utf-8")
+    data = 'valid = ["valid.tsv"]'
+    run(_write(tmp_path, data=data, training="validate_every_steps = 1\nscore_pairs = 2"))
+    scores = [event["scores"] for event in _events(tmp_path, "validation")]
+    assert len(scores) == 2
+    assert all(set(found) == {"BLEU", "chrF"} for found in scores)
+    assert all(0.0 <= value <= 100.0 for found in scores for value in found.values())
+
+
+def test_tensorboard_without_its_package_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if "tensorboard" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ModelError, match="pip install"):
+        run(_write(tmp_path, training="tensorboard = true"))
+    assert not _events(tmp_path, "step")

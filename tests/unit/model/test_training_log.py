@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from model.training_log import TrainingLog
@@ -55,3 +56,24 @@ def test_without_a_terminal_every_step_is_a_line(tmp_path: Path) -> None:
         "step: step 50  loss 3.25  tokens_per_second 1234",
         "validation: step 50  nll 2.5",
     ]
+
+
+def test_line_that_a_killed_run_left_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "start"}\n{"event": "st')
+    _run(path, terminal=False)
+    lines = path.read_text().splitlines()
+    assert lines[1] == '{"event": "st'
+    assert [json.loads(line)["event"] for line in lines[2:]] == ["step", "validation"]
+
+
+def test_numbers_go_to_tensorboard_when_it_is_wanted(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    console = Console(file=io.StringIO())
+    with TrainingLog(
+        tmp_path / "log.jsonl", max_steps=9, console=console, event_directory=tmp_path / "events"
+    ) as log:
+        log.start_at(0)
+        log.write("step", **STEP)
+    (file,) = (tmp_path / "events").iterdir()
+    assert b"training/loss" in file.read_bytes()
