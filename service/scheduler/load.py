@@ -2,8 +2,8 @@
 
 Work is counted in row-steps: one decoder row in one step. What a waiting sentence will cost is its beam times its
 source length times the target tokens a source token has lately come to; how long that takes follows from the
-row-steps a second of recent steps. Before anything is known nobody is refused. The estimate leaves out what is running
-already, so it errs on the side of letting in.
+row-steps a second of recent steps. Before anything is known nobody is refused, nor where nobody waits. The estimate
+leaves out what is running already, so it errs on the side of letting in.
 """
 
 from __future__ import annotations
@@ -98,8 +98,11 @@ class WorkerLoad:
     def seconds_until_done(self, num_sentences: float, work: float) -> float | None:
         """When a new request of so many sentences, so much work in all, would be done at best.
 
-        Requests take turns, so before its last sentence each other request runs as many of its own, or all.
+        Requests take turns, so before its last sentence each other request runs as many of its own, or all. Where
+        nobody waits the answer is 0: an estimate that odd traffic spoiled would go on refusing those who could better it.
         """
+        if not self._lines:
+            return 0.0
         ahead = sum(
             line.work * min(1.0, num_sentences / line.count) for line in self._lines.values()
         )

@@ -32,6 +32,18 @@ def test_a_document_ahead_counts_only_for_its_turns() -> None:
     assert load.seconds_until_done(1000, 1000) == pytest.approx(1100.0)
 
 
+def test_what_need_not_wait_is_let_in_however_slow_the_past_was() -> None:
+    load = WorkerLoad()
+    load.learn_speed(1, 10.0)
+    load.learn_length(1, 100)
+    assert load.seconds_until_done(1000, 1000) == 0.0
+    ahead = make_sequence((1,), request_id="ahead", beam_size=1)
+    load.add(ahead)
+    assert load.seconds_until_done(1, 1) == pytest.approx(2000.0)
+    load.stop_waiting(ahead)
+    assert load.seconds_until_done(1, 1) == 0.0
+
+
 def test_the_recent_past_counts_more() -> None:
     load = WorkerLoad()
     load.learn_length(1, 1)
