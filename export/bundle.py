@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from export.errors import BundleError
 from export.manifest import (
@@ -49,8 +49,10 @@ __all__ = [
     "Precision",
     "Score",
     "SpecialTokens",
+    "Vocabulary",
     "describe_file",
     "load_bundle",
+    "vocabulary_faults",
     "write_manifest",
 ]
 
@@ -110,6 +112,33 @@ def load_bundle(directory: Path) -> Bundle:
     if manifest is None or faults:
         raise BundleError(str(directory), faults)
     return Bundle(directory=directory, manifest=manifest)
+
+
+class Vocabulary(Protocol):
+    """What a tokenizer says of itself."""
+
+    @property
+    def eos_id(self) -> int:
+        """Ends source and target."""
+
+    @property
+    def unk_id(self) -> int:
+        """Stands for what the vocabulary cannot spell."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Pieces of the target."""
+
+
+def vocabulary_faults(manifest: Manifest, vocabulary: Vocabulary) -> Iterator[str]:
+    """Compare the tokenizer with what the manifest says of it."""
+    for name, found, expected in (
+        ("eos_id", vocabulary.eos_id, manifest.special_tokens.eos_id),
+        ("unk_id", vocabulary.unk_id, manifest.special_tokens.unk_id),
+        ("vocab_size", vocabulary.vocab_size, manifest.architecture.vocab_size),
+    ):
+        if found != expected:
+            yield f"`{name}` is {found} in the tokenizer, but {expected} in the manifest"
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

@@ -15,7 +15,7 @@ import onnx
 import torch
 from onnx.external_data_helper import ExternalDataInfo
 
-from export.bundle import Bundle, BundleError, Precision, load_bundle
+from export.bundle import Bundle, BundleError, Precision, load_bundle, vocabulary_faults
 from export.exporter import suppressed_ids
 from export.runner import GraphRunner, Greedy
 from export.signature import (
@@ -25,6 +25,7 @@ from export.signature import (
     decoder_outputs,
     encoder_inputs,
     encoder_outputs,
+    tensor_faults,
 )
 from model.checkpoint import load_model
 from model.errors import ModelError
@@ -93,14 +94,7 @@ def _vocabulary_faults(bundle: Bundle) -> Iterator[str]:
     except ModelError as error:
         yield str(error)
         return
-    manifest = bundle.manifest
-    for name, found, expected in (
-        ("eos_id", tokenizer.eos_id, manifest.special_tokens.eos_id),
-        ("unk_id", tokenizer.unk_id, manifest.special_tokens.unk_id),
-        ("vocab_size", tokenizer.vocab_size, manifest.architecture.vocab_size),
-    ):
-        if found != expected:
-            yield f"`{name}` is {found} in the tokenizer, but {expected} in the manifest"
+    yield from vocabulary_faults(bundle.manifest, tokenizer)
 
 
 def _signature_faults(bundle: Bundle) -> Iterator[str]:
@@ -117,8 +111,8 @@ def _signature_faults(bundle: Bundle) -> Iterator[str]:
         except Exception as error:  # noqa: BLE001 - protobuf's errors share no base with onnx's
             yield f"{path.name} is no ONNX file: {error}"
             continue
-        yield from _tensor_faults(f"{path.name}: input", read_specs(graph.input), inputs)
-        yield from _tensor_faults(f"{path.name}: output", read_specs(graph.output), outputs)
+        yield from tensor_faults(f"{path.name}: input", read_specs(graph.input), inputs)
+        yield from tensor_faults(f"{path.name}: output", read_specs(graph.output), outputs)
         for tensor in graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 location = ExternalDataInfo(tensor).location
@@ -136,23 +130,6 @@ def read_specs(values: Sequence[onnx.ValueInfoProto]) -> tuple[TensorSpec, ...]:
         )
         for value in values
     )
-
-
-def _tensor_faults(
-    what: str, found: Sequence[TensorSpec], expected: Sequence[TensorSpec]
-) -> Iterator[str]:
-    present = {spec.name: spec for spec in found}
-    known = {spec.name for spec in expected}
-    yield from (f"{what} {name!r} is unknown" for name in present if name not in known)
-    for spec in expected:
-        actual = present.get(spec.name)
-        if actual is None:
-            yield f"{what} {spec.name!r} is missing"
-        elif actual != spec:
-            yield (
-                f"{what} {spec.name!r} must be {spec.dtype} {spec.axes}, "
-                f"but is {actual.dtype} {actual.axes}"
-            )
 
 
 def _made_up_sources(bundle: Bundle) -> list[list[int]]:

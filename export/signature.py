@@ -8,6 +8,7 @@ counterpart exists. Shape letters: `B` sentences, `R` decoder rows, `S` source l
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "present_cross_value",
     "present_self_key",
     "present_self_value",
+    "tensor_faults",
 ]
 
 DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
@@ -209,3 +211,21 @@ def decoder_outputs(
         specs.append(TensorSpec(present_self_key(layer), "float32", cache_axes))
         specs.append(TensorSpec(present_self_value(layer), "float32", cache_axes))
     return tuple(specs)
+
+
+def tensor_faults(
+    what: str, found: Sequence[TensorSpec], expected: Sequence[TensorSpec]
+) -> Iterator[str]:
+    """Compare the inputs or outputs of a graph with the signature; give every fault as a sentence."""
+    present = {spec.name: spec for spec in found}
+    known = {spec.name for spec in expected}
+    yield from (f"{what} {name!r} is unknown" for name in present if name not in known)
+    for spec in expected:
+        actual = present.get(spec.name)
+        if actual is None:
+            yield f"{what} {spec.name!r} is missing"
+        elif actual != spec:
+            yield (
+                f"{what} {spec.name!r} must be {spec.dtype} {spec.axes}, "
+                f"but is {actual.dtype} {actual.axes}"
+            )

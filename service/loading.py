@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from export.bundle import MANIFEST_FILE, Bundle, load_bundle
+from export.bundle import MANIFEST_FILE, Bundle, BundleError, load_bundle, vocabulary_faults
 from model.tokenizer import Tokenizer
 from service.config import Config
 from service.core import EngineCore
@@ -111,6 +111,9 @@ def _load(
     began = time.monotonic()
     manifest = bundle.manifest
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
+    faults = [*vocabulary_faults(manifest, tokenizer)]
+    if faults:
+        raise BundleError(str(bundle.directory), faults)
     engine = load_onnx_engine(
         bundle,
         provider=config.engine.provider,

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from export import signature
-from export.bundle import Bundle
+from export.bundle import Bundle, BundleError
 from service.engine.base import Encoded, EngineFacts
 from service.engine.cross_attention_cache import EncodedBatch
 from service.engine.decoder_state import CacheShape, DecoderState
 from service.engine.encoder_batches import cut_into_batches
-from service.engine.sessions import create_session
+from service.engine.sessions import create_session, session_faults
 from service.errors import EngineStepError
 from service.rows import Candidates, Edits, RowMoves
 
@@ -263,12 +263,18 @@ def load_onnx_engine(
 
     Raises:
         ConfigError: As `create_session`.
+        BundleError: A graph has not the inputs and outputs that go with the manifest.
     """
     manifest = bundle.manifest
     architecture, special = manifest.architecture, manifest.special_tokens
+    encoder = create_session(bundle.encoder_path, provider)
+    decoder = create_session(bundle.decoder_path, provider)
+    faults = _graph_faults(bundle, encoder, decoder)
+    if faults:
+        raise BundleError(str(bundle.directory), faults)
     return OnnxEngine(
-        encoder=create_session(bundle.encoder_path, provider),
-        decoder=create_session(bundle.decoder_path, provider),
+        encoder=encoder,
+        decoder=decoder,
         facts=EngineFacts(vocab_size=architecture.vocab_size, eos_id=special.eos_id),
         shape=CacheShape(
             num_layers=architecture.num_decoder_layers,
@@ -279,3 +285,24 @@ def load_onnx_engine(
         pad_id=special.pad_id,
         max_encode_tokens=max_encode_tokens,
     )
+
+
+def _graph_faults(
+    bundle: Bundle, encoder: ort.InferenceSession, decoder: ort.InferenceSession
+) -> list[str]:
+    architecture = bundle.manifest.architecture
+    cache = (architecture.num_decoder_layers, architecture.num_heads, architecture.head_size)
+    return [
+        *session_faults(
+            encoder,
+            bundle.encoder_path.name,
+            signature.encoder_inputs(),
+            signature.encoder_outputs(*cache),
+        ),
+        *session_faults(
+            decoder,
+            bundle.decoder_path.name,
+            signature.decoder_inputs(*cache),
+            signature.decoder_outputs(*cache, architecture.vocab_size),
+        ),
+    ]

@@ -6,6 +6,7 @@ not change between runs, so nothing that adapts to shapes is on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnxruntime as ort
@@ -14,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from export import signature
 from service.errors import ConfigError
 
-__all__ = ["PROVIDERS", "create_session", "int8_saturates"]
+__all__ = ["PROVIDERS", "create_session", "int8_saturates", "session_faults"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Names of settings and of ONNX Runtime."""
@@ -29,6 +30,9 @@ _LOAD_ERRORS = (
     ort_errors.RuntimeException,
 )
 """What loading raises; they have no common base."""
+
+_DTYPES = {"tensor(float)": "float32", "tensor(int32)": "int32", "tensor(int64)": "int64"}
+"""Element types, as ONNX Runtime and the signature name them."""
 
 _VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 _SATURATING_FLAGS = {"avx2"}
@@ -63,6 +67,24 @@ def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
     if running != wanted:
         raise ConfigError(f"`provider` is {provider!r}, but {running} runs.")
     return session
+
+
+def session_faults(
+    session: ort.InferenceSession,
+    name: str,
+    inputs: Sequence[signature.TensorSpec],
+    outputs: Sequence[signature.TensorSpec],
+) -> Iterator[str]:
+    """Compare a graph with the signature that the engine binds its arrays by."""
+    for what, nodes, expected in (
+        ("input", session.get_inputs(), inputs),
+        ("output", session.get_outputs(), outputs),
+    ):
+        found = [
+            signature.TensorSpec(node.name, _DTYPES.get(node.type, node.type), tuple(node.shape))
+            for node in nodes
+        ]
+        yield from signature.tensor_faults(f"{name}: {what}", found, expected)
 
 
 def _session_options() -> ort.SessionOptions:

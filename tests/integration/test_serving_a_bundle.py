@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import shutil
 import urllib.request
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,11 +14,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from export.bundle import Bundle, Precision
+from export.bundle import Bundle, BundleError, Precision, describe_file, write_manifest
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.app import create_translator
 from service.config import Config, EngineConfig, MetricsConfig, ModelsConfig, ServerConfig
-from service.loading import embedded_bundles
+from service.loading import embedded_bundles, load_models
+from service.stats import NullObserver
 from service.wire import SERVICE_NAME
 from tests.builders import make_request as make_local_request
 from tests.fake_app import Running, run_application
@@ -102,6 +105,19 @@ def test_a_text_gets_the_same_answer_alone_in_a_call_in_a_stream_and_without_a_s
             assert [each.translated_text for each in answer.translations] == expected
 
     _run(test())
+
+
+def test_a_graph_that_does_not_go_with_its_manifest_is_refused(
+    random_bundle: MakeBundle, tmp_path: Path
+) -> None:
+    directory = tmp_path / "bundle"
+    shutil.copytree(random_bundle("float32").directory, directory)
+    shutil.copy(directory / "encoder.onnx", directory / "decoder.onnx")
+    manifest = random_bundle("float32").manifest
+    files = {**manifest.files, "decoder.onnx": describe_file(directory / "decoder.onnx")}
+    write_manifest(directory, dataclasses.replace(manifest, files=files))
+    with pytest.raises(BundleError, match=r"decoder\.onnx: input 'past_lengths' is missing"):
+        load_models(_config(directory), NullObserver())
 
 
 def test_line_structure_survives_whatever_the_model_says(random_bundle: MakeBundle) -> None:

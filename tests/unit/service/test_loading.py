@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from export.bundle import BundleError, describe_file, write_manifest
-from model.tokenizer import train_tokenizer
+from export.bundle import BundleError, describe_file, load_bundle, write_manifest
+from model.tokenizer import Tokenizer, train_tokenizer
 from service.config import Config, ModelsConfig
 from service.errors import ConfigError
 from service.loading import embedded_bundles, find_bundles, load_models
@@ -32,6 +33,27 @@ def _bundle(directory: Path, **files: bytes) -> Path:
         (directory / name).write_bytes(content)
     entries = {path.name: describe_file(path) for path in directory.iterdir()}
     write_manifest(directory, make_manifest(files=entries))
+    return directory
+
+
+def _with_vocabulary(directory: Path) -> Path:
+    """Make a bundle whose vocabulary is as its manifest says."""
+    model = train_tokenizer(SENTENCES, vocab_size=280)
+    tokenizer = Tokenizer(model)
+    _bundle(directory, **{"tokenizer.spm": model})
+    manifest = load_bundle(directory).manifest
+    write_manifest(
+        directory,
+        dataclasses.replace(
+            manifest,
+            architecture=dataclasses.replace(
+                manifest.architecture, vocab_size=tokenizer.vocab_size
+            ),
+            special_tokens=dataclasses.replace(
+                manifest.special_tokens, eos_id=tokenizer.eos_id, unk_id=tokenizer.unk_id
+            ),
+        ),
+    )
     return directory
 
 
@@ -78,7 +100,14 @@ def test_two_bundles_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"encoder.onnx: ONNX Runtime .* does not take it"):
+        _load(_with_vocabulary(tmp_path))
+
+
+def test_a_vocabulary_that_is_not_the_model_s_is_refused(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(SENTENCES, vocab_size=280)
     directory = _bundle(tmp_path, **{"tokenizer.spm": tokenizer})
-    with pytest.raises(ConfigError, match=r"encoder.onnx: ONNX Runtime .* does not take it"):
+    with pytest.raises(
+        BundleError, match="`vocab_size` is 280 in the tokenizer, but 32 in the manifest"
+    ):
         _load(directory)
