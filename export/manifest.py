@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ __all__ = [
     "Precision",
     "Score",
     "SpecialTokens",
+    "is_language_code",
     "manifest_from_fields",
     "parse_manifest",
     "read_file_entry",
@@ -39,6 +41,20 @@ FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
+
+_MOST = 10_000_000
+_BOUNDS: dict[str, tuple[int, int]] = {
+    "max_source_tokens": (2, 100_000),  # a word and EOS
+    "max_target_tokens": (1, 100_000),
+    "target_length_ratio": (0, 100),
+    "target_length_offset": (0, 10_000),
+    "beam_size": (1, 16),
+    "length_penalty": (0, 10),
+}
+"""Least and most of what is not in [1, `_MOST`]; a default of decoding must be what a request may ask for."""
+
+_LANGUAGE_CODE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*", re.IGNORECASE | re.ASCII)
+_MAX_CODE_LENGTH = 64
 
 Precision = Literal["float32", "int8"]
 
@@ -287,21 +303,36 @@ def _read_fields(expected: Any, value: dict[str, Any], where: str, faults: list[
     return expected(**read)
 
 
+def is_language_code(code: str) -> bool:
+    """Tell whether this has the form of a BCP-47 code."""
+    return len(code) <= _MAX_CODE_LENGTH and _LANGUAGE_CODE.fullmatch(code) is not None
+
+
 def _value_faults(manifest: Manifest) -> Iterator[str]:
     """Find values of the right type that cannot be."""
     for part in (manifest.architecture, manifest.limits, manifest.decoding):
-        for name, value in dataclasses.asdict(part).items():
-            least = 0 if isinstance(value, float) or name == "target_length_offset" else 1
-            if value < least:
-                yield f"`{name}` must be at least {least}, but is {value}"
+        yield from _number_faults(dataclasses.asdict(part))
     vocab_size = manifest.architecture.vocab_size
     for name, token_id in dataclasses.asdict(manifest.special_tokens).items():
         if token_id is not None and not 0 <= token_id < vocab_size:
             yield f"`{name}` must be in [0, {vocab_size}), but is {token_id}"
-    for name in ("name", "version", "source_language", "target_language"):
+    for name in ("name", "version"):
         if not getattr(manifest, name):
             yield f"`{name}` must not be empty"
+    for name in ("source_language", "target_language"):
+        code = getattr(manifest, name)
+        if not is_language_code(code):
+            yield f'`{name}` must be a BCP-47 code such as "pt-BR", but is {_kind(code)}'
     yield from _listing_faults(manifest)
+
+
+def _number_faults(numbers: dict[str, float]) -> Iterator[str]:
+    for name, value in numbers.items():
+        least, most = _BOUNDS.get(name, (1, _MOST))
+        if value < least:
+            yield f"`{name}` must be at least {least}, but is {value}"
+        if value > most:
+            yield f"`{name}` must be at most {most}, but is {value:g}"
 
 
 def _listing_faults(manifest: Manifest) -> Iterator[str]:

@@ -51,7 +51,7 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ValueError: When it is no such address.
     """
-    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+):(\d{1,5})", address)
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+):([0-9]{1,5})", address)
     if match is None or int(match[2]) > _MAX_PORT:
         raise ValueError(address)
     return match[1].strip("[]"), int(match[2])

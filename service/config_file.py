@@ -85,8 +85,8 @@ def _from_file(path: Path | None, faults: list[str]) -> Iterable[_Setting]:
     except OSError as error:
         faults.append(f"{path}: {error.strerror}")
         return
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        faults.append(f"{path}: not valid TOML: {error}")
+    except (ValueError, RecursionError) as error:  # not only TOML's own: UTF-8, depth, digits
+        faults.append(f"{path}: not valid TOML: {str(error).rstrip('.')}")
         return
     for section, table in document.items():
         if not isinstance(table, dict):

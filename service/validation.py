@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from export.bundle import Manifest
+from export.bundle import Manifest, is_language_code
 from service.config import LimitsConfig
 from service.errors import (
     DragomanError,
@@ -18,7 +18,7 @@ from service.errors import (
     SourceTooLongError,
     UnsupportedLanguageError,
 )
-from service.languages import is_language_code, lookup_chain
+from service.languages import lookup_chain
 from service.request import DecodingOptions, TranslationOptions, TranslationRequest, ValidRequest
 
 __all__ = ["MAX_BEAM_SIZE", "Validator"]

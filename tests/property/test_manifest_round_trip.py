@@ -19,8 +19,9 @@ from export.bundle import (
 )
 
 texts = st.text(min_size=1, max_size=20)
-counts = st.integers(min_value=1, max_value=10**9)
-numbers = st.floats(min_value=0, max_value=1e6)
+languages = st.from_regex(r"\A[a-z]{2,8}(-[a-z0-9]{1,8}){0,3}\Z")
+counts = st.integers(min_value=2, max_value=10**5)
+numbers = st.floats(min_value=0, max_value=10)
 token_ids = st.integers(min_value=0, max_value=99)
 entries = st.builds(
     FileEntry, sha256=st.text("0123456789abcdef", min_size=64, max_size=64), size_bytes=counts
@@ -34,8 +35,8 @@ manifests = st.builds(
     Manifest,
     name=texts,
     version=texts,
-    source_language=texts,
-    target_language=texts,
+    source_language=languages,
+    target_language=languages,
     architecture=st.builds(
         Architecture,
         num_encoder_layers=counts,
@@ -53,7 +54,9 @@ manifests = st.builds(
         target_length_ratio=numbers,
         target_length_offset=st.integers(min_value=0, max_value=1000),
     ),
-    decoding=st.builds(DecodingDefaults, beam_size=counts, length_penalty=numbers),
+    decoding=st.builds(
+        DecodingDefaults, beam_size=st.integers(min_value=1, max_value=16), length_penalty=numbers
+    ),
     special_tokens=st.builds(
         SpecialTokens,
         eos_id=token_ids,

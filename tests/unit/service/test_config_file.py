@@ -70,7 +70,9 @@ def test_all_faults_are_told_in_one_message(tmp_path: Path) -> None:
         assert part in message
 
 
-@pytest.mark.parametrize("text", ["[server\n", "a = \n", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["[server\n", "a = \n", "\x00", "a = " + "9" * 5000, "a = " + "[" * 100_000]
+)
 def test_a_file_that_is_no_toml_says_so(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(_written(tmp_path, text))
@@ -116,7 +118,8 @@ def test_a_section_refuses_values_out_of_range() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", ":1", "host", "host:", "host:x", "host:70000", "a b:1", "::1:5", "a:-1"]
+    "address",
+    ["", ":1", "host", "host:", "host:x", "host:70000", "a b:1", "::1:5", "a:-1", "a:\uff15"],
 )
 def test_an_address_is_a_host_and_a_port(address: str) -> None:
     with pytest.raises(ValueError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.languages import is_language_code, lookup_chain
+from export.bundle import is_language_code
+from service.languages import lookup_chain
 
 
 @pytest.mark.parametrize(
