@@ -46,11 +46,11 @@ class DistillerConfig:
     held_out_pairs: int = 1000
     """Pairs that are never trained on and measure each stage."""
 
-    frequent_words: int = 2048
+    frequent_words: int = 6144
     """Words that every batch is compared over, whether they occur in it or not."""
 
-    random_words: int = 1536
-    """Random words that each batch is compared over."""
+    random_words: int = 2048
+    """Random words of each batch, which stand for all the others."""
 
     checkpoint_seconds: float = 180.0
     """Time between checkpoints."""

@@ -43,7 +43,8 @@ def naive_divergence(teacher, student, batch, words):
 @pytest.mark.parametrize("share_encoder", [True, False])
 def test_divergence_equals_the_naive_one(teacher, words, share_encoder):
     student, words = create_student(teacher).eval(), torch.tensor(list(words))
-    loss = distribution_loss(teacher, student, make_batch(), words, share_encoder)
+    counted = (words, torch.zeros(len(words)))
+    loss = distribution_loss(teacher, student, make_batch(), counted, share_encoder)
     torch.testing.assert_close(loss, naive_divergence(teacher, student, make_batch(), words))
 
 
@@ -60,7 +61,7 @@ def test_gradient_of_the_divergence_is_that_of_the_written_out_one():
 
 
 def test_padding_changes_no_loss(teacher):
-    student, words = create_student(teacher).eval(), torch.arange(12)
+    student, words = create_student(teacher).eval(), (torch.arange(12), torch.zeros(12))
     for padding in (1, 4):
         torch.testing.assert_close(
             distribution_loss(teacher, student, make_batch(padding), words, True),
@@ -94,6 +95,30 @@ def test_imitation_has_one_number_a_layer_and_falls(teacher):
 
 def test_words_are_those_of_the_batch_the_frequent_and_some_random_ones():
     generator = torch.Generator().manual_seed(0)
-    words = choose_words(make_batch(), torch.tensor([40, 41]), 100, 10, generator)
-    assert {2, 3, 4, 5, 6, 7, 8, 9, 40, 41} <= set(words.tolist())
-    assert len(set(words.tolist())) == len(words) <= 10 + 2 + 10 + 1
+    words, log_counts = choose_words(make_batch(), torch.tensor([40, 41]), 100, 10, generator)
+    known = {0, 2, 3, 4, 5, 6, 7, 8, 9, 40, 41}
+    assert known <= set(words.tolist())
+    assert len(set(words.tolist())) == len(words) == len(known) + 10
+    assert log_counts.exp().sum().item() == pytest.approx(100, rel=1e-4)
+    assert all(log_counts[i] == 0 for i, word in enumerate(words.tolist()) if word in known)
+
+
+def test_a_vocabulary_that_is_chosen_whole_needs_no_random_words():
+    generator = torch.Generator().manual_seed(0)
+    words, log_counts = choose_words(make_batch(), torch.arange(12), 12, 10, generator)
+    assert words.tolist() == list(range(12))
+    assert log_counts.abs().sum() == 0
+
+
+def test_a_word_that_stands_for_others_weighs_as_many(teacher):
+    student = create_student(teacher).eval()
+    for model in (teacher.body, student):
+        with torch.no_grad():  # words 9, 10 and 11 become equal
+            model.output_projection.weight[10:12] = model.output_projection.weight[9]
+            model.output_projection.bias[10:12] = model.output_projection.bias[9]
+    whole = (torch.arange(12), torch.zeros(12))
+    counted = (torch.arange(10), torch.tensor([0.0] * 9 + [3.0]).clamp(min=1.0).log())
+    torch.testing.assert_close(
+        distribution_loss(teacher, student, make_batch(), counted, True),
+        distribution_loss(teacher, student, make_batch(), whole, True),
+    )
