@@ -95,13 +95,14 @@ class Application:
         self._install_signal_handlers()
         try:
             await self.startup()
-        except StartUpError as error:
+        except Exception as error:
             await self._close(0)
+            if not isinstance(error, StartUpError):
+                raise
             sys.stderr.write(f"dragoman: {error}\n")
             return EXIT_CANNOT_START
         if not self._stopping.is_set():
-            sys.stdout.write(self.describe())
-            sys.stdout.flush()
+            _show(self.describe())
         await self._stopping.wait()
         was_drained = await self.shutdown()
         return 0 if was_drained and self._death is None else EXIT_CUT_OFF
@@ -251,6 +252,16 @@ async def create_translator(config: Config | None = None) -> AsyncIterator[Local
         translator = LocalTranslator(models, config)
         stack.callback(translator.close)
         yield translator
+
+
+def _show(text: str) -> None:
+    """Write to standard output. That nobody reads it is no reason to end."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        logger.warning("Standard output takes nothing: %s", error.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at the exit
 
 
 def _create_translator(models: Sequence[LoadedModel], config: Config) -> Translator:

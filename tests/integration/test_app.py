@@ -93,6 +93,38 @@ def test_one_screen_tells_what_is_served_where_and_how(
     _run(test())
 
 
+def test_what_nobody_expected_at_start_up_leaves_nothing_that_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*arguments: Any) -> Any:
+        raise ValueError(arguments)
+
+    async def test() -> None:
+        monkeypatch.setattr("service.app.load_models", broken)
+        application = Application(make_config())
+        with pytest.raises(ValueError):
+            await application.run()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", application.grpc.port)
+
+    _run(test())
+
+
+def test_a_standard_output_that_nobody_reads_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            monkeypatch.setattr("sys.stdout", full)
+            async with running(monkeypatch) as app:
+                await _serving(app)
+                answer = await app.stub.TranslateText(make_request("hello"))
+                assert answer.translations[0].translated_text == "HELLO"
+                assert await app.stop() == 0
+
+    _run(test())
+
+
 def test_a_hundred_requests_in_flight_are_finished_before_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
