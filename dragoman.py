@@ -22,6 +22,7 @@ _COMMANDS = {
     "serve": "start the server",
     "translate": "translate a text, files or standard input",
     "train": "train a model from a configuration file",
+    "distill": "translate a text into training data for another model",
     "evaluate": "measure BLEU and chrF of a server, a bundle or a checkpoint",
     "export": "turn a checkpoint into a bundle",
     "verify": "compare a bundle with the checkpoint it was made from",

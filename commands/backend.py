@@ -1,4 +1,4 @@
-"""What `translate` and `evaluate` need of whatever translates: a server, or the engine in this process."""
+"""What `translate`, `evaluate` and `distill` need of whatever translates: a server, or the engine in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from commands.errors import EXIT_USAGE, CommandError
 
-__all__ = ["Answer", "Backend", "Options", "Pair", "choose_pair"]
+__all__ = ["Answer", "Backend", "Options", "Pair", "choose_model", "choose_pair"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class Pair:
     model: str
     source_language: str
     target_language: str
+    version: str = ""
+    precision: str = ""
 
 
 class Backend(Protocol):
@@ -82,6 +84,20 @@ def choose_pair(pairs: Sequence[Pair], options: Options) -> Options:
     else:
         problem = f"no loaded model fits{_describe(options)}."
     raise CommandError(f"{problem} Loaded: {known or 'none'}.", exit_code=EXIT_USAGE)
+
+
+def choose_model(pairs: Sequence[Pair], options: Options) -> Pair:
+    """Name the loaded model that answers a request: the one with the closest languages, of equals the first."""
+    fitting = [
+        pair
+        for pair in pairs
+        if options.model in ("", pair.model)
+        and _covers(options.source_language, pair.source_language)
+        and _covers(options.target_language, pair.target_language)
+    ]
+    if not fitting:
+        raise CommandError(f"no loaded model fits{_describe(options)}.", exit_code=EXIT_USAGE)
+    return max(fitting, key=lambda pair: (len(pair.source_language), len(pair.target_language)))
 
 
 def _describe(options: Options) -> str:

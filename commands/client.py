@@ -53,7 +53,13 @@ class Client:
         request = translation_pb2.ListModelsRequest()
         response = await self._call(lambda: self._stub.ListModels(request, timeout=self._timeout))
         return [
-            Pair(model.name, model.source_language_code, model.target_language_code)
+            Pair(
+                model.name,
+                model.source_language_code,
+                model.target_language_code,
+                model.version,
+                model.precision,
+            )
             for model in response.models
         ]
 

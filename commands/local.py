@@ -56,7 +56,13 @@ class LocalBackend:
     async def list_pairs(self) -> list[Pair]:
         """Name the loaded models."""
         return [
-            Pair(manifest.name, manifest.source_language, manifest.target_language)
+            Pair(
+                manifest.name,
+                manifest.source_language,
+                manifest.target_language,
+                manifest.version,
+                manifest.precision,
+            )
             for manifest in self._loaded.manifests
         ]
 

@@ -18,14 +18,14 @@ class Progress:
     """Shows how far a long run has come, once it has taken a while.
 
     Nothing is shown unless standard error is a terminal, nor where standard output is the same terminal: there the
-    translations themselves tell.
+    translations themselves tell, unless they go to a file (`is_result_elsewhere`).
     """
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, *, is_result_elsewhere: bool = False) -> None:
         self._total = total
         self._num_done = 0
         self._start = time.monotonic()
-        self._wanted = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._wanted = sys.stderr.isatty() and (is_result_elsewhere or not sys.stdout.isatty())
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
 
@@ -59,6 +59,6 @@ class Progress:
             console=rich.console.Console(stderr=True),
             redirect_stdout=False,  # standard output is the result
         )
-        self._task = bar.add_task("translate", total=self._total)
+        self._task = bar.add_task("translate", total=self._total, completed=self._num_done)
         bar.start()
         return bar
