@@ -39,6 +39,7 @@ _EXIT_BROKEN_PIPE = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
+    _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in _COMMANDS:
         _create_parser().parse_args(words or ["--help"])  # help, version, or what is wrong
@@ -83,6 +84,10 @@ def _report(name: str, error: Exception) -> int:
         exit_code = error.exit_code
     elif isinstance(error, ModuleNotFoundError):
         message, exit_code = _missing_module_message(error), EXIT_USAGE
+    elif isinstance(
+        error, UnicodeEncodeError
+    ):  # bytes that could not be decoded are lone surrogates
+        message, exit_code = f"{error.object[:60]!a} is not valid UTF-8.", EXIT_USAGE
     elif isinstance(error, OSError) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
@@ -123,6 +128,13 @@ def _missing_module_message(error: ModuleNotFoundError) -> str:
     if missing == "onnxruntime":
         return "needs ONNX Runtime: pip install 'dragoman[cpu]', or 'dragoman[gpu]' (never both)."
     return f"needs the module `{missing}`, which is not installed."
+
+
+def _open_closed_streams() -> None:
+    """Give a standard stream that the caller closed the null device: else the next socket would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _silence_stdout() -> None:

@@ -27,10 +27,16 @@ _MAX_ATTEMPTS = 60
 _MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 
+class _TooLargeError(CommandError):
+    """A message is over the server's limit of bytes: sending it again is of no use."""
+
+
 class Client:
     """Speaks to one server; an implementation of `Backend`."""
 
     def __init__(self, address: str, *, timeout_seconds: float | None = None) -> None:
+        if not address.strip():
+            raise CommandError("--address must be HOST:PORT, but is empty.", exit_code=EXIT_USAGE)
         self._address = address
         self._timeout = timeout_seconds
         self._channel = grpc.aio.insecure_channel(
@@ -72,9 +78,14 @@ class Client:
             model=options.model,
             options=_options_to_proto(options),
         )
-        response = await self._call(
-            lambda: self._stub.TranslateText(request, timeout=self._timeout)
-        )
+        try:
+            response = await self._call(
+                lambda: self._stub.TranslateText(request, timeout=self._timeout)
+            )
+        except _TooLargeError as error:
+            if len(texts) > 1:
+                raise
+            return [Answer(text="", error=str(error))]  # a fault of this text, not of the next
         return [_answer_from_proto(translation) for translation in response.translations]
 
     async def check_health(self, service: str) -> str:
@@ -100,6 +111,8 @@ class Client:
         if code is grpc.StatusCode.UNAVAILABLE and "onnect" in details:
             return CommandError(f"no server answers at {self._address}.")
         message = f"the server at {self._address} says {code.name}: {details}"
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _retry_after(error) is None:
+            return _TooLargeError(message)
         return CommandError(message, exit_code=EXIT_USAGE if code in _USAGE_CODES else 1)
 
 
@@ -117,12 +130,15 @@ def _retry_after(error: grpc.aio.AioRpcError) -> float | None:
 
 
 def _options_to_proto(options: Options) -> translation_pb2.TranslationOptions:
-    return translation_pb2.TranslationOptions(
-        beam_size=options.beam_size,
-        length_penalty=options.length_penalty,
-        num_alternatives=options.num_alternatives,
-        return_scores=options.return_scores,
-    )
+    try:
+        return translation_pb2.TranslationOptions(
+            beam_size=options.beam_size,
+            length_penalty=options.length_penalty,
+            num_alternatives=options.num_alternatives,
+            return_scores=options.return_scores,
+        )
+    except ValueError as error:  # no 32 bits hold it
+        raise CommandError(f"an option is wrong: {error}.", exit_code=EXIT_USAGE) from error
 
 
 def _answer_from_proto(translation: translation_pb2.Translation) -> Answer:

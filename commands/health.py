@@ -11,6 +11,7 @@ from commands.errors import CommandError
 __all__ = ["DEFAULT_ADDRESS", "add_arguments", "run"]
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
+_MAX_SECONDS = 86_400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=_seconds,
         default=5.0,
         metavar="SECONDS",
         help="how long to wait for an answer (default: %(default)s)",
@@ -41,6 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     status = asyncio.run(_ask(arguments.address, arguments.service, arguments.timeout))
     print(status)
     return 0 if status == "SERVING" else 1
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be in (0, {_MAX_SECONDS}], but is {text}")
+    return seconds
 
 
 async def _ask(address: str, service: str, timeout_seconds: float) -> str:

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     flags: dict[tuple[str, str], object] = {}
     if arguments.bundle:
         flags["models", "bundles"] = tuple(arguments.bundle)
-    if arguments.listen:
+    if arguments.listen is not None:
         flags["server", "listen"] = arguments.listen
     try:
         config = load_config(arguments.config, os.environ, flags)

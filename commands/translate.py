@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def open_backend(arguments: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
     """Connect to the server, or load the bundles into this process."""
-    if arguments.address:
+    if arguments.address is not None:
         if arguments.bundle:
             raise CommandError("give either --address or --bundle.", exit_code=EXIT_USAGE)
         from commands.client import Client

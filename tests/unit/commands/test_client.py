@@ -95,7 +95,7 @@ def test_a_message_that_is_too_big_is_not_sent_again() -> None:
 
     async def conversation(client: Client) -> None:
         with pytest.raises(CommandError, match="RESOURCE_EXHAUSTED: not now"):
-            await client.translate(["x"], Options())
+            await client.translate(["x", "y"], Options())
 
     talk(server, conversation)
     assert len(server.requests) == 1
@@ -124,3 +124,27 @@ def test_a_server_that_is_not_there_is_said_to_be_so() -> None:
 
     with pytest.raises(CommandError, match=r"no server answers at 127\.0\.0\.1:1"):
         asyncio.run(ask())
+
+
+def test_a_text_that_is_too_big_fails_alone() -> None:
+    async def conversation(client: Client) -> None:
+        (answer,) = await client.translate(["x"], Options())
+        assert "RESOURCE_EXHAUSTED: not now" in answer.error
+
+    server = FakeServer()
+    server.refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, ())]
+    talk(server, conversation)
+
+
+def test_an_option_that_no_message_holds_is_wrong_usage() -> None:
+    async def conversation(client: Client) -> None:
+        with pytest.raises(CommandError, match="out of range") as info:
+            await client.translate(["a"], Options(beam_size=2**40))
+        assert info.value.exit_code == 2
+
+    talk(FakeServer(), conversation)
+
+
+def test_an_empty_address_is_wrong_usage() -> None:
+    with pytest.raises(CommandError, match="--address must be HOST:PORT"):
+        Client("")

@@ -105,3 +105,38 @@ def test_a_closed_pipe_is_no_error_message() -> None:
     )
 
     assert process.stderr == ""
+
+
+def test_an_argument_that_is_no_text_is_told(command, capsys) -> None:
+    command(lambda _: len("caf\udce9".encode()))
+
+    assert dragoman.main(["info"]) == 2
+    assert capsys.readouterr().err == "dragoman info: 'caf\\udce9' is not valid UTF-8.\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["info --help <&- >&- 2>&-", "translate --file - --bundle none <&- >&-"]
+)
+def test_closed_standard_streams_are_no_internal_error(words: str) -> None:
+    process = subprocess.run(
+        f"{sys.executable} dragoman.py {words}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "internal error" not in process.stderr
+    assert process.returncode in (0, 2)
+
+
+@pytest.mark.parametrize("words", [["serve", "--listen", ""], ["translate", "--address", "", "x"]])
+def test_an_empty_address_is_no_default(words, capsys) -> None:
+    assert dragoman.main(words) == 2
+    assert "host:port" in capsys.readouterr().err.lower()
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "x"])
+def test_a_time_that_is_none_is_wrong_usage(seconds: str, capsys) -> None:
+    assert dragoman.main(["health", f"--timeout={seconds}"]) == 2
+    assert "--timeout" in capsys.readouterr().err
