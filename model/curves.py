@@ -52,15 +52,9 @@ def _draw_loss(axes: Axes, steps: list[Event], validations: list[Event]) -> None
     axes.plot(*_curve(steps, "loss"), linewidth=1, label="training, label-smoothed")
     axes.plot(*_curve(steps, "nll"), linewidth=1, label="training")
     if validations:
-        axes.plot(*_curve(validations, "nll"), marker=".", color="tab:red", label="held out")
         best = min(validations, key=lambda event: float(event["nll"]))
-        axes.annotate(
-            f"best {best['nll']:.3f}",
-            (best["step"], best["nll"]),
-            textcoords="offset points",
-            xytext=(0, -14),
-            ha="right",
-        )
+        label = f"held out, best {best['nll']:.3f} at {best['step']}"
+        axes.plot(*_curve(validations, "nll"), marker=".", color="tab:red", label=label)
     axes.set_ylabel("loss a token")
     axes.legend()
 

@@ -24,6 +24,9 @@ _MAX_PHRASE_WORDS = 4
 _RUN_OF_CHARACTERS = re.compile(r"(.{1,8}?)\1{7,}", re.DOTALL)
 """Something short, eight times in a row: also where no spaces stand between words."""
 
+_DOUBT = 10
+"""Trigrams of no language that every text is thought to have beside its own."""
+
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 
@@ -136,9 +139,13 @@ class LanguageJudge:
         }
 
     def lean(self, text: str) -> float:
-        """Say how much more a text looks like the targets than like the sources: a mean logarithm, 0 for no letters."""
+        """Say how much more a text looks like the targets than like the sources: a mean logarithm, 0 for no letters.
+
+        A short text proves little, so its mean is drawn towards zero.
+        """
         grams = _trigrams(text)
-        return sum(self._log_ratios.get(gram, 0.0) for gram in grams) / max(len(grams), 1)
+        total = sum(self._log_ratios.get(gram, 0.0) for gram in grams)
+        return total / (len(grams) + _DOUBT)
 
     def is_in_place(self, source: str, target: str, margin: float) -> bool:
         """Tell whether neither side looks like the other's language by more than `margin`."""
