@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from commands import alignment_plot
 from commands.backend import Answer, Backend, Options, choose_pair
 from commands.errors import EXIT_USAGE, CommandError
 from commands.lines import STANDARD_INPUT, Line, check_text, count_lines, read_lines
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object a line, with scores"
     )
+    alignment_plot.add_arguments(parser)
 
 
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Translate; 1 when a line failed."""
     if arguments.text is not None and arguments.file:
         raise CommandError("give either TEXT or --file, not both.", exit_code=EXIT_USAGE)
+    if arguments.alignment_plot or arguments.checkpoint or arguments.translation is not None:
+        return alignment_plot.run(arguments)
     return asyncio.run(_translate(arguments))
 
 

@@ -159,6 +159,10 @@ class Tokenizer:
         """Give the text of target ids; EOS, BOS and padding are left out."""
         return self._decode(self._target, token_ids)
 
+    def source_pieces(self, token_ids: Sequence[int]) -> list[str]:
+        """Give the piece of each source id; as `target_pieces`."""
+        return [str(self._source.id_to_piece(int(token_id))) for token_id in token_ids]
+
     def target_pieces(self, token_ids: Sequence[int]) -> list[str]:
         """Give the piece of each target id as the vocabulary spells it, for pictures and messages."""
         return [str(self._target.id_to_piece(int(token_id))) for token_id in token_ids]

@@ -29,7 +29,9 @@ def test_serving_loads_nothing_of_training(module: str) -> None:
     assert "onnxruntime" in loaded  # otherwise this test looks at the wrong thing
 
 
-@pytest.mark.parametrize("module", ["model.tokenizer", "export.bundle", "export.signature"])
+@pytest.mark.parametrize(
+    "module", ["model.tokenizer", "model.distill", "export.bundle", "export.signature"]
+)
 def test_what_the_server_shares_with_training_is_light(module: str) -> None:
     assert not loaded_by(f"import {module}") & (TRAINING_ONLY | {"grpc", "onnxruntime"})
 
