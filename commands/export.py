@@ -107,7 +107,7 @@ def load_scores(path: Path) -> list[Score]:
             )
             for each in content["scores"]
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CommandError(
             f"{path} does not hold what `dragoman evaluate --json` prints: {error}.",
             exit_code=EXIT_USAGE,

@@ -33,6 +33,7 @@ from export.manifest import (
     manifest_from_fields,
     parse_manifest,
     read_file_entry,
+    value_faults,
 )
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "describe_file",
     "is_language_code",
     "load_bundle",
+    "value_faults",
     "vocabulary_faults",
     "write_manifest",
 ]

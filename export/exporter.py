@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import onnx
 from export.bundle import (
     DECODER_FILE,
     ENCODER_FILE,
+    MANIFEST_FILE,
     Architecture,
     Bundle,
+    BundleError,
     DecodingDefaults,
     Limits,
     Manifest,
@@ -22,6 +25,7 @@ from export.bundle import (
     SpecialTokens,
     describe_file,
     load_bundle,
+    value_faults,
     write_manifest,
 )
 from export.calibration import hidden_range
@@ -80,40 +84,36 @@ def export_bundle(
 
     Args:
         checkpoint_dir: Weights, configuration and vocabulary, as `model.checkpoint.save_model` writes them.
-        output_dir: Where the bundle goes; what stands there is replaced.
+        output_dir: Where the bundle goes; a bundle that stands there is replaced.
         precision: Of the matrix products.
         facts: What the manifest says beyond the checkpoint.
         extra_files: Model card, licence: copied into the bundle under their own names.
 
     Raises:
         ExportError: The checkpoint cannot be read, or its limits cannot be met.
+        BundleError: What it would say of itself cannot be, or something else stands in its place.
     """
     try:
         transformer = load_model(checkpoint_dir).eval()
         tokenizer = Tokenizer.load_directory(checkpoint_dir)
     except ModelError as error:
         raise ExportError(str(error)) from error
-    special_tokens = _special_tokens(transformer.config, tokenizer.unk_id)
+    manifest = _manifest(facts, precision, transformer.config, tokenizer)
+    faults = [*value_faults(manifest), *_place_faults(output_dir)]
+    if faults:
+        raise BundleError(str(output_dir), faults)
     with replace_directory(output_dir) as directory:
         write_graphs(
-            transformer, directory, precision, facts.limits, suppressed_ids(special_tokens)
+            transformer, directory, precision, facts.limits, suppressed_ids(manifest.special_tokens)
         )
         tokenizer_files = [path.name for path in tokenizer.save(directory)]
         for path in extra_files:
+            if (directory / path.name).exists() or path.name == MANIFEST_FILE:
+                raise ExportError(f"{path}: the bundle has another file of this name.")
             shutil.copyfile(path, directory / path.name)
-        manifest = Manifest(
-            name=facts.name,
-            version=facts.version,
-            source_language=facts.source_language,
-            target_language=facts.target_language,
-            architecture=_architecture(transformer.config),
-            precision=precision,
-            limits=facts.limits,
-            decoding=facts.decoding,
-            special_tokens=special_tokens,
+        manifest = dataclasses.replace(
+            manifest,
             tokenizer_files={"source": tokenizer_files[0], "target": tokenizer_files[-1]},
-            license=facts.license,
-            scores=facts.scores,
             files={path.name: describe_file(path) for path in sorted(directory.iterdir())},
         )
         write_manifest(directory, manifest)
@@ -172,6 +172,39 @@ def _architecture(config: TransformerConfig) -> Architecture:
         d_model=config.d_model,
         vocab_size=config.target_vocab_size,
     )
+
+
+def _manifest(
+    facts: ModelFacts, precision: Precision, config: TransformerConfig, tokenizer: Tokenizer
+) -> Manifest:
+    """What is known before any file is written."""
+    return Manifest(
+        name=facts.name,
+        version=facts.version,
+        source_language=facts.source_language,
+        target_language=facts.target_language,
+        architecture=_architecture(config),
+        precision=precision,
+        limits=facts.limits,
+        decoding=facts.decoding,
+        special_tokens=_special_tokens(config, tokenizer.unk_id),
+        tokenizer_files={},
+        license=facts.license,
+        scores=facts.scores,
+        files={},
+    )
+
+
+def _place_faults(directory: Path) -> Iterator[str]:
+    """A bundle takes the place of nothing but a bundle: whatever else stands there is somebody's."""
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        yield "stands there already and is no directory"
+    elif _names(directory) and MANIFEST_FILE not in _names(directory):
+        yield f"holds files but no `{MANIFEST_FILE}`, so it is no bundle to replace"
+
+
+def _names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()} if directory.exists() else set()
 
 
 def _special_tokens(config: TransformerConfig, unk_id: int) -> SpecialTokens:

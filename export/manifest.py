@@ -35,6 +35,7 @@ __all__ = [
     "manifest_from_fields",
     "parse_manifest",
     "read_file_entry",
+    "value_faults",
 ]
 
 FORMAT_VERSION = 1
@@ -251,7 +252,7 @@ def manifest_from_fields(raw: dict[str, Any], faults: list[str]) -> Manifest | N
     manifest = _read(Manifest, raw, "", faults)
     if not isinstance(manifest, Manifest):
         return None
-    faults.extend(_value_faults(manifest))
+    faults.extend([*value_faults(manifest), *_listing_faults(manifest)])
     return manifest
 
 
@@ -308,7 +309,7 @@ def is_language_code(code: str) -> bool:
     return len(code) <= _MAX_CODE_LENGTH and _LANGUAGE_CODE.fullmatch(code) is not None
 
 
-def _value_faults(manifest: Manifest) -> Iterator[str]:
+def value_faults(manifest: Manifest) -> Iterator[str]:
     """Find values of the right type that cannot be."""
     for part in (manifest.architecture, manifest.limits, manifest.decoding):
         yield from _number_faults(dataclasses.asdict(part))
@@ -323,7 +324,6 @@ def _value_faults(manifest: Manifest) -> Iterator[str]:
         code = getattr(manifest, name)
         if not is_language_code(code):
             yield f'`{name}` must be a BCP-47 code such as "pt-BR", but is {_kind(code)}'
-    yield from _listing_faults(manifest)
 
 
 def _number_faults(numbers: dict[str, float]) -> Iterator[str]:

@@ -12,6 +12,7 @@ exists is whole.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -45,7 +46,12 @@ def replace_directory(directory: Path) -> Iterator[Path]:
 
     Yields:
         An empty directory beside it, to be filled.
+
+    Raises:
+        NotADirectoryError: A file or a link stands in its place; it is left as it is.
     """
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise NotADirectoryError(errno.ENOTDIR, "is no directory, and is not replaced", directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -251,7 +257,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must hold one JSON object.")

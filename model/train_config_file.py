@@ -33,7 +33,7 @@ def load_train_config(path: Path) -> TrainConfig:
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TrainConfigError(f"{path}: cannot be read: {reason}.") from error
     reader = _Reader(path.parent)

@@ -15,6 +15,8 @@ from onnx import helper
 
 from export.bundle import (
     Bundle,
+    BundleError,
+    DecodingDefaults,
     Manifest,
     Precision,
     describe_file,
@@ -196,14 +198,40 @@ def test_export_replaces_a_bundle_as_a_whole_and_takes_more_files(tmp_path: Path
     card = tmp_path / "card.md"
     card.write_text("# Card")
     output = tmp_path / "bundle"
-    output.mkdir()
+    export_bundle(checkpoint, output, "float32", make_facts())
     (output / "stale").write_text("old")
+    with pytest.raises(ExportError, match="another file of this name"):
+        export_bundle(checkpoint, output, "float32", make_facts(), [card, card])
+    assert (output / "stale").exists()
     bundle = export_bundle(checkpoint, output, "float32", make_facts(version="2"), [card])
     assert bundle == load_bundle(output)
     assert bundle.manifest.version == "2"
     assert {path.name for path in output.iterdir()} == {*bundle.manifest.files, "manifest.json"}
     assert bundle.manifest.files["card.md"].size_bytes == 6
     assert bundle.manifest.special_tokens.bos_id == 1
+
+
+def test_what_is_no_bundle_is_never_replaced(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis").write_text("precious")
+    for place in (home, home / "thesis"):
+        with pytest.raises(BundleError, match="no bundle to replace|no directory"):
+            export_bundle(checkpoint, place, "float32", make_facts())
+    assert [path.read_text() for path in home.iterdir()] == ["precious"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "home"]
+
+
+def test_what_a_manifest_may_not_say_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    facts = make_facts(
+        source_language="English (US)", decoding=DecodingDefaults(beam_size=0, length_penalty=1.0)
+    )
+    with pytest.raises(BundleError) as caught:
+        export_bundle(checkpoint, tmp_path / "bundle", "float32", facts)
+    assert len(caught.value.faults) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_checkpoint_that_is_not_whole_cannot_be_exported(tmp_path: Path) -> None:

@@ -124,7 +124,9 @@ def test_missing_or_broken_files_are_refused_by_name(tmp_path: Path) -> None:
         load_model(directory)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"d_model": 16}', '{"d_modle": 16}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[" * 100_000, "9" * 5000, "[]", '{"d_model": 16}', '{"d_modle": 16}']
+)
 def test_broken_configuration_is_refused_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(content)
     with pytest.raises(CheckpointError, match=r"config\.json: "):
@@ -153,6 +155,20 @@ def test_new_directory_replaces_the_old_one_as_a_whole(tmp_path: Path) -> None:
         with replace_directory(tmp_path / "checkpoint") as partial:
             (partial / name).write_text(name)
     assert [path.name for path in tmp_path.rglob("*")] == ["checkpoint", "new"]
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_is_no_directory_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    place, other = tmp_path / "place", tmp_path / "other"
+    other.mkdir()
+    if kind == "file":
+        place.write_text("precious")
+    else:
+        place.symlink_to(other)
+    with pytest.raises(NotADirectoryError), replace_directory(place):
+        pass
+    assert place.is_symlink() or place.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "place"]
 
 
 def _make_trained(steps: int = 2) -> tuple[Transformer, torch.optim.Adam]:

@@ -107,6 +107,8 @@ def test_fault_is_named_with_its_section(tmp_path: Path, text: str, message: str
         ('output = "run"\n[data]\ntrain = [["a", "b", "c"]]', r"`train` must be a list of \"file"),
         ('output = "run"\n[data]\ntrain = ["gone.tsv"]', r"there is no file .*gone\.tsv"),
         ("output = ", r"recipe\.toml: cannot be read: Invalid value"),
+        ("output = " + "[" * 100_000, r"recipe\.toml: cannot be read"),
+        ("output = " + "9" * 5000, r"recipe\.toml: cannot be read"),
     ],
 )
 def test_broken_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
