@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -203,11 +203,13 @@ def train_tokenizer(
 
     Raises:
         TokenizerError: There is no text, or not enough for `vocab_size`.
+        Exception: What reading the sentences raised.
     """
     model = io.BytesIO()
+    source = _Watched(sentences)
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
+            sentence_iterator=iter(source),
             model_writer=model,
             vocab_size=vocab_size,
             model_type=kind,
@@ -222,11 +224,32 @@ def train_tokenizer(
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        reason = _last_sentence(str(error)) or "there are no sentences"
+        if source.error is not None:
+            raise source.error from None
+        silence = "the special ones do not fit" if source.is_read else "there are no sentences"
+        reason = _last_sentence(str(error)) or silence
         raise TokenizerError(
             f"Cannot train a {kind} vocabulary of {vocab_size} pieces: {reason}"
         ) from error
     return model.getvalue()
+
+
+class _Watched:
+    """Sentences, and what reading them raised: SentencePiece makes of that a text with a traceback in it."""
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        self._sentences = sentences
+        self.is_read = False
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for sentence in self._sentences:
+                self.is_read = True
+                yield sentence
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def _read(path: Path) -> bytes:

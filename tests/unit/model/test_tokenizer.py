@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,23 @@ def test_training_on_too_little_text_says_how_many_pieces_fit() -> None:
         train_tokenizer(SENTENCES, vocab_size=30_000)
     with pytest.raises(TokenizerError, match="no sentences"):
         train_tokenizer([], vocab_size=300)
+
+
+def test_training_on_fewer_pieces_than_special_ones_says_so() -> None:
+    with pytest.raises(TokenizerError, match="1 pieces: the special ones do not fit"):
+        train_tokenizer(SENTENCES, vocab_size=1)
+
+
+def test_what_reading_the_sentences_raises_comes_through_as_it_is() -> None:
+    fault = OSError("a.en:16: has no counterpart")
+
+    def broken() -> Iterator[str]:
+        yield from SENTENCES
+        raise fault
+
+    with pytest.raises(OSError) as caught:
+        train_tokenizer(broken(), vocab_size=300)
+    assert caught.value is fault
 
 
 def test_module_imports_no_torch() -> None:
