@@ -1,6 +1,7 @@
 """Who may import whom, seen from a fresh interpreter: what a server process really loads."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,28 @@ def test_serving_loads_nothing_of_training(module: str) -> None:
 )
 def test_what_the_server_shares_with_training_is_light(module: str) -> None:
     assert not loaded_by(f"import {module}") & (TRAINING_ONLY | {"grpc", "onnxruntime"})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import service.app",
+        "import service.engine.onnx_engine",
+        "import dragoman; dragoman.main(['info', 'nowhere']); import onnxruntime",
+    ],
+)
+def test_the_runtime_reports_nothing_to_its_maker(statement: str, tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if "TELEMETRY" not in key}
+
+    subprocess.run(
+        [sys.executable, "-c", f"{statement}\nimport sys\nassert 'onnxruntime' in sys.modules"],
+        cwd=ROOT,
+        env={**environment, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")},
+        capture_output=True,
+        check=True,
+    )
+
+    assert list(tmp_path.rglob("deviceid")) == []
 
 
 def test_translating_through_a_server_loads_no_engine() -> None:
