@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import math
 import time
@@ -194,6 +195,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method = method_of(handler_call_details.method, handler)
         behavior = next(filter(None, (getattr(handler, name) for name in _CREATORS)))
         create = next(each for name, each in _CREATORS.items() if getattr(handler, name))
+        if not handler.request_streaming:
+            behavior = _with_only_message(behavior)
         wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
         return create(
             wrap(method, behavior),
@@ -276,6 +279,24 @@ class _Call:
         await self._context.abort(entry.grpc_code, status.message, tuple(trailers))
 
 
+def _with_only_message(behavior: Any) -> Any:
+    """Read the one message ourselves: the library never answers a call that is closed without it."""
+
+    async def call(requests: AsyncIterator[Any], context: Any) -> Any:
+        async for request in requests:
+            return await behavior(request, context)
+        raise InvalidRequestError("The call has no message.")
+
+    async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            async for response in behavior(request, context):
+                yield response
+            return
+        raise InvalidRequestError("The call has no message.")
+
+    return stream if inspect.isasyncgenfunction(behavior) else call
+
+
 class _Undecodable:
     """Stands for a message that is not what its type says, such as text that is not UTF-8."""
 
@@ -339,8 +360,8 @@ def _short(message: str) -> str:
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _CREATORS: dict[str, Callable[..., Any]] = {
-    "unary_unary": grpc.unary_unary_rpc_method_handler,
-    "unary_stream": grpc.unary_stream_rpc_method_handler,
+    "unary_unary": grpc.stream_unary_rpc_method_handler,
+    "unary_stream": grpc.stream_stream_rpc_method_handler,
     "stream_unary": grpc.stream_unary_rpc_method_handler,
     "stream_stream": grpc.stream_stream_rpc_method_handler,
 }

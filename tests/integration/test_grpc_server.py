@@ -201,6 +201,17 @@ def test_bytes_that_are_no_text_are_an_invalid_argument() -> None:
     _with_server(test)
 
 
+@pytest.mark.parametrize("path", [f"/{SERVICE_NAME}/TranslateText", "/grpc.health.v1.Health/Watch"])
+def test_a_call_that_is_closed_without_its_message_is_answered(path: str) -> None:
+    async def test(server: Serving) -> None:
+        error = await _fault(_collect(server.channel.stream_stream(path)(iter([]), timeout=10)))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.details() == "The call has no message."
+        await _assert_works(server)
+
+    _with_server(test)
+
+
 def test_a_message_at_the_limit_works_and_one_byte_over_is_refused_with_the_limit() -> None:
     limit = 100_000
     request = _request("x" * (limit - len(_request("x" * 99_000).SerializeToString()) + 99_000))
