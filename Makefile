@@ -25,6 +25,8 @@ DEV_PYTHON := $(DEV_ENV)/bin/python
 PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
 CHECKPOINT := model/pretrained/en-pt.checkpoint
 MODEL_VERSION := 1.0.0
+# The pairs that the model learned from are sentences; of longer stretches it drops parts (model card).
+MAX_SOURCE_TOKENS := 64
 FAST := not slow and not weights and not gpu
 
 .PHONY: help install serve format lint type test test-fast test-all golden protos bundle image bench soak independence clean
@@ -66,7 +68,8 @@ protos: $(DEV_STAMP) ## Compile the stubs beside the .proto files
 bundle: $(DEV_STAMP) ## Export the embedded checkpoint again: int8, into model/pretrained/en-pt
 	$(DEV_ENV)/bin/dragoman export $(CHECKPOINT) model/pretrained/en-pt \
 		--name en-pt --model-version $(MODEL_VERSION) --source en --target pt --license MPL-2.0 \
-		$(addprefix --scores ,$(wildcard $(CHECKPOINT)/scores.json)) \
+		--max-source-tokens $(MAX_SOURCE_TOKENS) \
+		$(addprefix --scores ,$(wildcard $(CHECKPOINT)/scores.*.json)) \
 		$(addprefix --file ,$(wildcard $(CHECKPOINT)/README.md $(CHECKPOINT)/LICENSE)) $(ARGS)
 
 image: ## Build the container image dragoman:latest
