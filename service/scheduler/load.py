@@ -99,7 +99,7 @@ class WorkerLoad:
         """When a new request of so many sentences, so much work in all, would be done at best.
 
         Requests take turns, so before its last sentence each other request runs as many of its own, or all. Where
-        nobody waits the answer is 0: an estimate that odd traffic spoiled would go on refusing those who could better it.
+        nobody waits the answer is 0: an estimate that odd traffic spoiled would go on refusing who could better it.
         """
         if not self._lines:
             return 0.0
