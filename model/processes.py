@@ -9,6 +9,7 @@ nothing in this module costs anything.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +19,11 @@ from typing import cast
 
 import torch
 import torch.distributed
+
+# Functions of this module have the process group as a default argument. Imported (by DDP) when there is one already,
+# they would keep it and its threads alive beyond `destroy_process_group`, and a thread that is still busy when the
+# interpreter ends aborts the process.
+import torch.distributed.nn.functional
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -105,6 +111,7 @@ def join_processes(
     try:
         yield Processes(device=device, rank=int(environment["RANK"]), world_size=world_size)
     finally:
+        gc.collect()  # modules that were shared refer to themselves, and to the group
         torch.distributed.destroy_process_group()
 
 

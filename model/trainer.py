@@ -145,6 +145,8 @@ class Trainer:
         )
         self._schedule = create_schedule(config, model.config.d_model)
         self._stream = self._open_stream()
+        if self._processes.world_size > 1:
+            self._settle_exchange()
 
     def resume(self) -> None:
         """Go on from the last checkpoint of the store, if it has one.
@@ -196,6 +198,7 @@ class Trainer:
         if config.average_checkpoints and self._processes.is_first:
             path = self._store.save_average(config.average_checkpoints, self._tokenizer)
             self._log.write("average", checkpoint=str(path))
+        self._processes.wait()  # torchrun would end those that still write when others have left
 
     def step(self) -> StepStats:
         """Make one update from `accumulation` batches; the loss is a mean over all their target tokens.
@@ -237,6 +240,16 @@ class Trainer:
             nll += batch_nll.item() / num_tokens
         loss, nll = self._processes.sum(loss, nll)
         return loss, nll
+
+    def _settle_exchange(self) -> None:
+        """Differentiate one pair for nothing.
+
+        `DistributedDataParallel` sorts its buckets anew after the first exchange, and a sum of more than two numbers
+        depends on the order: a resumed run must not begin with an order that the other had left behind.
+        """
+        loss, _ = self._loss(self._train.batch(np.arange(1)).to(self.device))
+        loss.backward()
+        self._optimizer.zero_grad(set_to_none=True)
 
     def _seed_dropout(self) -> None:
         place = (self._seed, self.progress.step, self._processes.rank)

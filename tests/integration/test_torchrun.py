@@ -17,7 +17,7 @@ from model.train import run
 from tests.tiny_models import SENTENCES
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS, KILLED_AT = 6, 3
+STEPS, STOPPED_AT = 6, 3
 
 
 def _write(folder: Path, **training: int) -> Path:
@@ -42,17 +42,22 @@ def _write(folder: Path, **training: int) -> Path:
     return path
 
 
-def _torchrun(config: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+def _torchrun(*words: str, processes: int = 2) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     result = subprocess.run(
-        [*command, str(ROOT / "dragoman.py"), "train", str(config)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [*command, f"--nproc-per-node={processes}", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def _train(config: Path, processes: int = 2) -> None:
+    _torchrun(str(ROOT / "dragoman.py"), "train", str(config), processes=processes)
 
 
 def _events(config: Path, name: str) -> list[dict[str, Any]]:
@@ -67,7 +72,7 @@ def _weights(config: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = _write(tmp_path_factory.mktemp("two") / "straight", accumulation=2)
-    _torchrun(config)
+    _train(config)
     return config
 
 
@@ -104,12 +109,47 @@ def test_only_the_first_process_writes(two_processes: Path) -> None:
 def test_two_processes_that_were_stopped_go_on_bit_for_bit(
     two_processes: Path, tmp_path: Path
 ) -> None:
-    config = _write(tmp_path / "stopped", accumulation=2, max_steps=KILLED_AT)
-    _torchrun(config)
+    config = _stop_and_go_on(tmp_path / "stopped", processes=2, accumulation=2)
+    _require_same_run(config, two_processes)
+
+
+@pytest.mark.slow
+def test_three_processes_go_on_bit_for_bit_although_sums_of_three_depend_on_their_order(
+    tmp_path: Path,
+) -> None:
+    straight = _write(tmp_path / "straight")
+    _train(straight, processes=3)
+    _require_same_run(_stop_and_go_on(tmp_path / "stopped", processes=3), straight)
+
+
+def _stop_and_go_on(folder: Path, *, processes: int, **training: int) -> Path:
+    config = _write(folder, **training, max_steps=STOPPED_AT)
+    _train(config, processes)
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace(f"max_steps = {KILLED_AT}", f"max_steps = {STEPS}"))
-    _torchrun(config)
-    losses = [[step["loss"] for step in _events(p, "step")] for p in (config, two_processes)]
+    config.write_text(text.replace(f"max_steps = {STOPPED_AT}", f"max_steps = {STEPS}"))
+    _train(config, processes)
+    return config
+
+
+def _require_same_run(config: Path, other: Path) -> None:
+    losses = [[step["loss"] for step in _events(path, "step")] for path in (config, other)]
     assert losses[0] == losses[1]
-    weights = _weights(two_processes)
+    weights = _weights(other)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in _weights(config).items())
+
+
+def test_no_thread_of_the_group_is_left_to_abort_the_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, torch\n"
+        "from model.processes import join_processes\n"
+        "def learn(processes):\n"
+        "    processes.share(torch.nn.Linear(1, 1))(torch.ones(1)).backward()\n"
+        "    print('inside', any('gloo' in name for name in names()))\n"
+        "def names():\n"
+        "    return [path.read_text() for path in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
+        "with join_processes('cpu') as processes:\n"
+        "    learn(processes)\n"
+        "print('after', any('gloo' in name for name in names()))\n"
+    )
+    assert sorted(_torchrun(str(script)).splitlines()) == ["after False"] * 2 + ["inside True"] * 2
