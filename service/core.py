@@ -265,14 +265,27 @@ class EngineCore:
         return ticket
 
     def _abort(self, ticket: _Ticket) -> None:
-        """Abort what a call leaves behind. Its sentences stay in the books until the workers report them gone."""
+        """Abort what a call leaves behind.
+
+        Its sentences stay in the books until the workers report them gone, but no longer take room in the queue.
+        """
         left: dict[int, list[int]] = {}
         for sequence_id in ticket.unanswered:
             item = self._outstanding.get(sequence_id)
             if item is not None:
+                self._stop_waiting(item)
                 left.setdefault(item.worker, []).append(sequence_id)
+        if not left:
+            return
+        self._gauges.set_queue_depth(self.num_waiting)
         for index, sequence_ids in left.items():
             self._workers[index].inbox.put(Abort(sequence_ids))
+
+    def _stop_waiting(self, item: _Outstanding) -> None:
+        """Take a sentence off the queue, if it is still on it."""
+        if item.is_waiting:
+            item.is_waiting = False
+            self._loads[item.worker].stop_waiting(item.sequence)
 
     def on_worker_gauges(self, worker: int, gauges: WorkerGauges) -> None:
         """A worker ended a step."""
@@ -305,8 +318,7 @@ class EngineCore:
         for sequence in report.admitted:
             item = self._outstanding.get(sequence.sequence_id)
             if item is not None:
-                item.is_waiting = False
-                load.stop_waiting(sequence)
+                self._stop_waiting(item)
         for departure in report.departures:
             if departure.result.hypotheses:
                 best = departure.result.hypotheses[0]
@@ -319,10 +331,8 @@ class EngineCore:
         item = self._outstanding.pop(result.sequence_id, None)
         if item is None:  # Failed already, when another worker died.
             return
-        load = self._loads[item.worker]
-        if item.is_waiting:
-            load.stop_waiting(item.sequence)
-        load.leave(item.sequence)
+        self._stop_waiting(item)
+        self._loads[item.worker].leave(item.sequence)
         item.ticket.results.put_nowait(result)
 
     def _after_change(self) -> None:

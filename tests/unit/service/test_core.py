@@ -161,6 +161,32 @@ async def test_a_full_queue_refuses_at_the_door() -> None:
 
 
 @run_async
+async def test_what_was_cancelled_in_the_queue_leaves_its_room_at_once() -> None:
+    gate = Gate()
+    engine = FakeEngine(copy_script(V), vocab_size=V, before_step=gate)
+    async with running(engine, max_queue_sequences=3, max_batch_rows=4) as core:
+        running_task = asyncio.create_task(collect(core, [make_sequence((1, EOS))]))
+        await asyncio.to_thread(gate.reached.wait, 10)
+        stream = core.stream([make_sequence((1, EOS)), make_sequence((1, EOS))])
+        waiting = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0)
+        assert core.num_waiting == 3  # the first has not been told to have joined
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await stream.aclose()
+        assert core.num_waiting == 1
+        later = asyncio.create_task(collect(core, [make_sequence((1, EOS))]))
+        await asyncio.sleep(0)
+        assert core.num_waiting == 2
+        gate.open()
+        assert len(await running_task) == 1
+        assert len(await later) == 1
+        assert await core.drain(10)
+        assert core.num_waiting == 0
+
+
+@run_async
 async def test_a_request_larger_than_the_queue_is_told_so() -> None:
     async with running(max_queue_sequences=3) as core:
         with pytest.raises(InvalidRequestError, match="at most 3 sentences"):
