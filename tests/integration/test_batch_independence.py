@@ -169,7 +169,6 @@ def forced_log_prob(engine: OnnxEngine, sequence: Sequence, said: list[int]) -> 
     return log_prob
 
 
-@pytest.mark.skipif(not PRETRAINED.is_dir(), reason="the pretrained bundle is not there")
 def test_the_pretrained_model_gives_the_same_answers_in_any_company() -> None:
     bundle = load_bundle(PRETRAINED)
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)

@@ -1,6 +1,5 @@
 """The measurements run, and say so when something is missed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,15 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDDED = ROOT / "model" / "pretrained" / "en-pt" / "manifest.json"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not EMBEDDED.exists() and "DRAGOMAN_MODELS__BUNDLES" not in os.environ,
-        reason="no bundle is embedded",
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 def run(module: str, *words: str) -> subprocess.CompletedProcess:

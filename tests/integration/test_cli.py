@@ -16,12 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDDED = ROOT / "model" / "pretrained" / "en-pt" / "manifest.json"
 
-pytestmark = pytest.mark.skipif(
-    not EMBEDDED.exists() and "DRAGOMAN_MODELS__BUNDLES" not in os.environ,
-    reason="no bundle is embedded",
-)
 SENTENCE = "The committee decided on Tuesday that the budget would not be approved."
 LINES = ["Good morning.", "", "Where is the railway station?", "  Thank you.  "]
 
@@ -240,9 +235,10 @@ def test_a_typo_in_the_configuration_names_the_right_key(tmp_path) -> None:
 
 
 def test_a_bundle_that_is_not_there_is_one_message(tmp_path) -> None:
-    for words in (["serve"], ["translate", "hello"], ["info"]):
+    serve = ["serve", "--listen", f"127.0.0.1:{free_port()}"]
+    for words in (serve, ["translate", "hello"], ["info"]):
         flag = [] if words == ["info"] else ["--bundle"]
-        result = run(*words, *flag, str(tmp_path / "nothing"))
+        result = run(*words, *flag, str(tmp_path / "nothing"), DRAGOMAN_METRICS__LISTEN="")
 
         assert result.returncode == 2
         assert b"nothing" in result.stderr

@@ -24,7 +24,6 @@ from tests.builders import make_manifest
 from tests.fake_app import make_request
 
 REPOSITORY = Path(__file__).parents[2]
-EMBEDDED = REPOSITORY / "model/pretrained/en-pt"
 
 
 @contextmanager
@@ -146,8 +145,6 @@ def test_a_config_with_a_typo_is_one_message(tmp_path: Path) -> None:
 
 
 def test_a_provider_that_is_not_there_is_one_message() -> None:
-    if not EMBEDDED.exists():
-        pytest.skip("needs the bundle model/pretrained/en-pt")
     _assert_refused(_serve(DRAGOMAN_ENGINE__PROVIDER="cuda"), "cuda")
 
 

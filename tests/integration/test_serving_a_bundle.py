@@ -18,7 +18,7 @@ from export.bundle import Bundle, BundleError, Precision, describe_file, write_m
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.app import create_translator
 from service.config import Config, EngineConfig, MetricsConfig, ModelsConfig, ServerConfig
-from service.loading import embedded_bundles, load_models
+from service.loading import load_models
 from service.stats import NullObserver
 from service.wire import SERVICE_NAME
 from tests.builders import make_request as make_local_request
@@ -169,7 +169,6 @@ def test_clients_that_leave_free_everything(random_bundle: MakeBundle) -> None:
     _run(test())
 
 
-@pytest.mark.skipif(not embedded_bundles(), reason="there is no bundle under model/pretrained")
 def test_the_embedded_models_are_served_without_arguments_and_translate_fluently() -> None:
     async def test() -> None:
         async with run_application(_config()) as app:
