@@ -25,7 +25,7 @@ _COMMANDS = {
     "distill": "translate a text into training data for another model",
     "evaluate": "measure BLEU and chrF of a server, a bundle or a checkpoint",
     "export": "turn a checkpoint into a bundle",
-    "verify": "compare a bundle with the checkpoint it was made from",
+    "verify": "check a bundle, by itself or against its checkpoint",
     "info": "describe a bundle",
     "health": "ask a server whether it is serving",
 }
@@ -125,9 +125,12 @@ def _missing_module_message(error: ModuleNotFoundError) -> str:
     missing = (error.name or "").partition(".")[0]
     for extra, modules in _MODULES_OF_EXTRAS.items():
         if missing in modules:
-            return f"needs `{missing}`: pip install 'dragoman[{extra}]'."
+            return (
+                f"needs `{missing}`: use .venv-dev/bin/dragoman (`make install` makes it), "
+                f"or pip install '.[{extra}]' in the checkout."
+            )
     if missing == "onnxruntime":
-        return "needs ONNX Runtime: pip install 'dragoman[cpu]', or 'dragoman[gpu]' (never both)."
+        return "needs ONNX Runtime: pip install '.[cpu]' in the checkout, or '.[gpu]' (never both)."
     return f"needs the module `{missing}`, which is not installed."
 
 

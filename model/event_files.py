@@ -29,7 +29,7 @@ class EventFiles:
             from torch.utils.tensorboard.writer import SummaryWriter  # noqa: PLC0415 - optional
         except ModuleNotFoundError as error:
             raise TrainingError(
-                "`tensorboard = true` needs the package: pip install 'dragoman[tensorboard]'."
+                "`tensorboard = true` needs the package: pip install '.[tensorboard]' in the checkout."
             ) from error
         self._writer = SummaryWriter(str(directory), purge_step=first_step or None)
 

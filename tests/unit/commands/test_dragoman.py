@@ -61,7 +61,7 @@ def test_a_missing_extra_is_named(command, capsys) -> None:
     command(raiser(ModuleNotFoundError("No module named 'torch'", name="torch")))
 
     assert dragoman.main(["info"]) == 2
-    assert "dragoman[train]" in capsys.readouterr().err
+    assert "'.[train]'" in capsys.readouterr().err
 
 
 def test_an_unknown_command_is_a_usage_error(capsys) -> None:

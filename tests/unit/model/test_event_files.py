@@ -15,7 +15,7 @@ def test_missing_package_is_named_with_the_way_to_get_it(
     for name in [name for name in sys.modules if "tensorboard" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(TrainingError, match=r"pip install 'dragoman\[tensorboard\]'"):
+    with pytest.raises(TrainingError, match=r"pip install '\.\[tensorboard\]'"):
         EventFiles(tmp_path)
 
 
