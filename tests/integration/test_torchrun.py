@@ -141,15 +141,18 @@ def _require_same_run(config: Path, other: Path) -> None:
 def test_no_thread_of_the_group_is_left_to_abort_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import pathlib, torch\n"
+        "import os, pathlib, torch\n"
         "from model.processes import join_processes\n"
         "def learn(processes):\n"
         "    processes.share(torch.nn.Linear(1, 1))(torch.ones(1)).backward()\n"
-        "    print('inside', any('gloo' in name for name in names()))\n"
-        "def names():\n"
-        "    return [path.read_text() for path in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
+        "    tell(f'inside {any_gloo()}')\n"
+        "def any_gloo():\n"
+        "    names = [path.read_text() for path in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
+        "    return any('gloo' in name for name in names)\n"
+        "def tell(line):\n"
+        "    os.write(1, f'{line}\\n'.encode())\n"  # one write: two processes share the pipe
         "with join_processes('cpu') as processes:\n"
         "    learn(processes)\n"
-        "print('after', any('gloo' in name for name in names()))\n"
+        "tell(f'after {any_gloo()}')\n"
     )
     assert sorted(_torchrun(str(script)).splitlines()) == ["after False"] * 2 + ["inside True"] * 2
