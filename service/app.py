@@ -13,12 +13,14 @@ import importlib.metadata
 import itertools
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -169,7 +171,7 @@ class Application:
                 f"{info.precision} on {info.provider}, {info.threads} "
                 f"thread{'s' if info.threads > 1 else ''}, {model.bundle.directory}"
             )
-        lines.append(f'  try       dragoman translate --address {address} "Hello, world!"')
+        lines.append(f'  try       {_command()} translate --address {address} "Hello, world!"')
         return "\n".join(lines) + "\n"
 
     async def _close(self, grace_seconds: float) -> None:
@@ -291,6 +293,14 @@ def _model_info(model: LoadedModel) -> ModelInfo:
         precision=manifest.precision,
         threads=model.num_workers,
     )
+
+
+def _command() -> str:
+    """Name the command as a shell finds it: the environment of `make serve` is not on the path."""
+    command = Path(sys.executable).with_name("dragoman")
+    found = shutil.which("dragoman")
+    is_on_path = found is not None and Path(found) == command
+    return str(command) if command.exists() and not is_on_path else "dragoman"
 
 
 def _bracketed(host: str) -> str:

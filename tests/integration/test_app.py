@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -89,6 +90,23 @@ def test_one_screen_tells_what_is_served_where_and_how(
             assert f"http://127.0.0.1:{metrics.port}/metrics" in shown
             assert "en-pt 1: en to pt, float32 on cpu, 1 thread, /bundles/en-pt" in shown
             assert len(shown.splitlines()) < 10
+
+    _run(test())
+
+
+def test_the_command_to_try_is_one_that_the_shell_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = tmp_path / "dragoman"
+    command.touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+
+    async def test() -> None:
+        application = Application(make_config())
+        monkeypatch.setenv("PATH", "")
+        assert f"{command} translate --address" in application.describe()
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert "try       dragoman translate --address" in application.describe()
 
     _run(test())
 
