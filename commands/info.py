@@ -58,6 +58,8 @@ def _print(console: rich.console.Console, bundle: Bundle) -> None:
     manifest, architecture = bundle.manifest, bundle.manifest.architecture
     size = sum(entry.size_bytes for entry in manifest.files.values())
     table = rich.table.Table(title=str(bundle.directory), show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")  # a signature must be readable to its end
     rows = {
         "model": f"{manifest.name} {manifest.version}",
         "languages": f"{manifest.source_language} to {manifest.target_language}",

@@ -55,6 +55,18 @@ def test_a_bundle_is_described_in_a_table(bundle, capsys) -> None:
         assert fact in shown
 
 
+def test_a_long_value_is_shown_to_its_end(bundle, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = bundle / "manifest.json"
+    signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    path.write_text(path.read_text().replace("nrefs:1", signature))
+
+    assert dragoman.main(["info", str(bundle)]) == 0
+    shown = capsys.readouterr().out
+    cells = (line.split("│")[2] for line in shown.splitlines() if line.count("│") == 3)
+    assert signature in "".join(cell.strip() for cell in cells)
+
+
 def test_json_is_the_manifest(bundle, capsys) -> None:
     assert dragoman.main(["info", "--json", str(bundle)]) == 0
     (manifest,) = json.loads(capsys.readouterr().out)
