@@ -104,11 +104,9 @@ def open_job(source: Path, output: Path, teacher: Mapping[str, Any]) -> int:
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["source_sha256"] != job["source_sha256"]:
         raise DataError(f"{output}: was begun with another text than {source}.")
-    if found["teacher"] != job["teacher"]:
-        raise DataError(
-            f"{output}: was begun with another teacher or other options: {found['teacher']}, "
-            f"not {job['teacher']}."
-        )
+    if found["teacher"] != dict(teacher):
+        difference = _describe_difference(found["teacher"], teacher)
+        raise DataError(f"{output}: was begun with another teacher or other options: {difference}.")
     return num_lines
 
 
@@ -243,6 +241,18 @@ def _is_answer(line: bytes) -> bool:
     except (ValueError, TypeError):
         return False
     return True
+
+
+def _describe_difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Name what differs and nothing else. An option that is None was not given."""
+    names = [name for name in {**begun, **asked} if begun.get(name) != asked.get(name)]
+
+    def told(value: Any) -> str:
+        return "not given" if value is None else str(value)
+
+    return ", ".join(
+        f"`{name}` {told(begun.get(name))}, now {told(asked.get(name))}" for name in names
+    )
 
 
 def _one_field(text: str) -> str:

@@ -118,7 +118,9 @@ def test_line_of_zeros_after_a_power_failure_is_dropped(tmp_path: Path) -> None:
 def test_other_text_or_other_teacher_is_refused(tmp_path: Path) -> None:
     source, job = _write(tmp_path), tmp_path / "job"
     open_job(source, job, TEACHER)
-    with pytest.raises(DataError, match="another teacher or other options"):
+    with pytest.raises(
+        DataError, match=r"other teacher or other options: `beam_size` [^,]+, now 4\.$"
+    ):
         open_job(source, job, {**TEACHER, "beam_size": 4})
     with pytest.raises(DataError, match="begun with another text"):
         open_job(_write(tmp_path, ["something else"]), job, TEACHER)
