@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "output",
         type=Path,
         metavar="BUNDLE",
-        help="directory to write; one that exists is replaced",
+        help="directory to write; a bundle that is there is replaced, anything else refused",
     )
     parser.add_argument(
         "--precision",
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the matrix products (default: %(default)s)",
     )
     parser.add_argument("--name", help="of the model (default: SOURCE-TARGET)")
-    parser.add_argument("--model-version", default="1", help="of the model (default: %(default)s)")
+    parser.add_argument(
+        "--model-version", default="1", metavar="V", help="of the model (default: %(default)s)"
+    )
     parser.add_argument("--source", required=True, metavar="CODE", help="language, BCP-47")
     parser.add_argument("--target", required=True, metavar="CODE", help="language, BCP-47")
     parser.add_argument(

@@ -1,6 +1,7 @@
 """Train a model as a TOML file says; run the same file again to go on where training stopped.
 
-The run's folder holds the vocabulary, `log.jsonl`, and `checkpoints/`. A recipe to start from: model/recipes/.
+The run's folder holds the vocabulary, `log.jsonl`, `curves.png` and `checkpoints/`.
+An example and every key: docs/training.md.
 """
 
 from __future__ import annotations

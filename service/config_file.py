@@ -73,7 +73,8 @@ def load_config(
         else:
             values.setdefault(setting.section, {})[setting.name] = value
     if faults:
-        raise ConfigError("The configuration is wrong: " + "; ".join(faults) + ".")
+        text = "; ".join(faults)
+        raise ConfigError(f"The configuration is wrong: {text}{'' if text.endswith('?') else '.'}")
     return Config(**{name: _section_type(name)(**fields) for name, fields in values.items()})
 
 

@@ -34,7 +34,8 @@ def test_flags_override_environment_and_environment_overrides_the_file(tmp_path:
 def test_an_unknown_key_names_the_nearest_valid_one(tmp_path: Path) -> None:
     path = _written(tmp_path, "[scheduler]\nmax_batch_row = 3\n")
     with pytest.raises(
-        ConfigError, match="`scheduler.max_batch_row` does not exist, did you mean `max_batch_rows`"
+        ConfigError,
+        match=r"`scheduler.max_batch_row` does not exist, did you mean `max_batch_rows`\?$",
     ):
         load_config(path)
 
