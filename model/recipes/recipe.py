@@ -45,7 +45,7 @@ class RecipeConfig:
     teacher: Path
     """Folder of the Firefox model: `model.*.bin` and `vocab.*.spm`."""
 
-    data: Path = Path("../shared/data")
+    data: Path = Path("data")
     """Folder of the distillation data."""
 
     data_pattern: str
