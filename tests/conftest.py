@@ -4,9 +4,17 @@ One thread for torch: its models are tiny here, and threads that wait for each o
 on two cores beside another busy process: the tests take 103 s with one thread and 501 s with two.
 
 No telemetry of ONNX Runtime, as in the program itself.
+
+No deadline for a property's example: a busy machine is no fault. Where CI is set, properties try the same examples
+every time, so that a change is judged by itself; elsewhere new ones are tried.
 """
 
 import os
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+settings.register_profile("dragoman", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("dragoman")

@@ -57,7 +57,7 @@ def every_hypothesis(
     num_hypotheses=st.integers(1, 5),
     min_tokens=st.integers(0, 3),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_beam_that_holds_everything_equals_exhaustive_search(
     seed: int, max_length: int, alpha: float, num_hypotheses: int, min_tokens: int
 ) -> None:
@@ -89,7 +89,7 @@ sentences = st.lists(
 
 
 @given(items=sentences, seed=st.integers(0, 1000))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_batch_of_n_equals_n_batches_of_one(
     items: list[tuple[list[int], int, int, float]], seed: int
 ) -> None:

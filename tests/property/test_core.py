@@ -100,7 +100,7 @@ def check(
 
 
 @given(items=calls, num_workers=st.integers(1, 3))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_after_any_storm_nothing_is_held_and_everybody_has_an_answer(
     items: list[tuple[list[tuple[int, int]], int | None, int]], num_workers: int
 ) -> None:

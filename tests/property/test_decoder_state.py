@@ -107,7 +107,7 @@ def random_sources(rng: np.random.Generator, count: int) -> list[tuple[int, ...]
 
 
 @given(seed=st.integers(0, 100_000), num_steps=st.integers(1, 45))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_rows_hold_what_they_must_whoever_joins_moves_or_leaves(seed: int, num_steps: int) -> None:
     rng = np.random.default_rng(seed)
     state = DecoderState(SHAPE)
@@ -139,7 +139,7 @@ def first_rows(rows: list[Row], counts: list[int]) -> list[Row]:
 
 
 @given(seed=st.integers(0, 100_000))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_two_gathers_equal_one_of_their_composition(seed: int) -> None:
     rng = np.random.default_rng(seed)
     twice, once = DecoderState(SHAPE), DecoderState(SHAPE)

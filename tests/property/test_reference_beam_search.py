@@ -60,7 +60,7 @@ def _search(model: Transformer, *, beam_size: int, n: int, alpha: float) -> list
     return beam_search(model, SOURCE, options)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     spread=st.floats(0.5, 8.0),
@@ -79,7 +79,7 @@ def test_beam_that_holds_everything_finds_the_true_n_best(
         assert answer.score == pytest.approx(known[answer.token_ids, answer.truncated], abs=1e-5)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     spread=st.floats(0.5, 8.0),

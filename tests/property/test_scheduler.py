@@ -109,7 +109,7 @@ class Storm:
 
 
 @given(events)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_no_sentence_is_lost_or_answered_twice_and_budgets_return_to_zero(
     storm_events: list[tuple[str, object]],
 ) -> None:
@@ -127,7 +127,7 @@ def test_no_sentence_is_lost_or_answered_twice_and_budgets_return_to_zero(
 
 
 @given(events)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_first_come_is_first_served_within_a_class(storm_events: list[tuple[str, object]]) -> None:
     """Sentences of one request and one length run in the order in which they came."""
     storm = Storm()
@@ -143,7 +143,6 @@ def test_first_come_is_first_served_within_a_class(storm_events: list[tuple[str,
 
 
 @given(st.integers(1, 6), st.integers(1, 40))
-@settings(deadline=None)
 def test_nobody_starves_beside_documents(num_documents: int, size: int) -> None:
     """A lone sentence joins after at most one sentence of each document, once there is room."""
     scheduler = Scheduler(SchedulerConfig(max_batch_rows=1), cache_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
@@ -20,7 +20,6 @@ def _tokenizer(kind: str, normalization: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@settings(deadline=None)  # a busy machine is no fault
 @given(text=TEXTS)
 def test_second_trip_changes_nothing(kind: str, text: str) -> None:
     tokenizer = _tokenizer(kind, "nmt_nfkc")
@@ -31,7 +30,6 @@ def test_second_trip_changes_nothing(kind: str, text: str) -> None:
     assert tokenizer.encode_target(again) == ids
 
 
-@settings(deadline=None)
 @given(
     words=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1))
 )
@@ -41,7 +39,6 @@ def test_identity_normalization_keeps_every_byte_of_words(words: list[str]) -> N
     assert tokenizer.decode_target(tokenizer.encode_target(text)).encode() == text.encode()
 
 
-@settings(deadline=None)
 @given(texts=st.lists(TEXTS, max_size=5))
 def test_batch_equals_singles(texts: list[str]) -> None:
     tokenizer = _tokenizer("unigram", "nmt_nfkc")
