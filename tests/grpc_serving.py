@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import pytest
 from prometheus_client import CollectorRegistry
 
+from protos.dragoman.v1 import translation_pb2 as pb
 from protos.dragoman.v1 import translation_pb2_grpc
 from service.config import LimitsConfig, ServerConfig
 from service.grpc_server import METHODS, GrpcServer, TranslationServicer
@@ -67,3 +70,44 @@ async def serving(
     finally:
         await server.stop(0)
         translator.close()
+
+
+def with_server(
+    test: Callable[[Serving], Awaitable[None]], core: FakeCore | None = None, **options: Any
+) -> None:
+    """Run a test against a server, for half a minute at most."""
+
+    async def run() -> None:
+        async with serving(core, **options) as server:
+            await test(server)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def make_request(*contents: str, **fields: Any) -> pb.TranslateTextRequest:
+    options = pb.TranslationOptions(**fields.pop("options", {}))
+    fields = {"source_language_code": "en", "target_language_code": "pt", **fields}
+    return pb.TranslateTextRequest(contents=contents, options=options, **fields)
+
+
+def make_item(item_id: str, content: str, **fields: Any) -> pb.StreamTranslateTextRequest:
+    fields = {"source_language_code": "en", "target_language_code": "pt", **fields}
+    return pb.StreamTranslateTextRequest(id=item_id, content=content, **fields)
+
+
+async def fault_of(call: Awaitable[Any]) -> grpc.aio.AioRpcError:
+    """The error that a call ends with."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+async def assert_works(server: Serving) -> None:
+    """The next request is answered."""
+    answer = await server.stub.TranslateText(make_request("still here"))
+    assert answer.translations[0].translated_text == "STILL HERE"
+
+
+async def collect(call: Any) -> list[Any]:
+    """All messages of a stream."""
+    return [response async for response in call]

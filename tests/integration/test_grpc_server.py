@@ -1,17 +1,14 @@
-"""The gRPC edge on a real server: right answers, right codes, one clear message, and the next request works."""
+"""The unary methods on a real server: right answers, right codes, one clear message, and the next request works."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2
 
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.config import ServerConfig
@@ -24,46 +21,21 @@ from service.errors import (
 )
 from service.wire import SERVICE_NAME
 from tests.fake_core import FakeCore, make_served_model
-from tests.grpc_serving import Serving, serving
+from tests.grpc_serving import (
+    Serving,
+    assert_works,
+    collect,
+    fault_of,
+    make_request,
+    with_server,
+)
 
 _METHOD = {"grpc_type": "unary", "grpc_service": SERVICE_NAME, "grpc_method": "TranslateText"}
 
 
-def _with_server(
-    test: Callable[[Serving], Awaitable[None]], core: FakeCore | None = None, **options: Any
-) -> None:
-    async def run() -> None:
-        async with serving(core, **options) as server:
-            await test(server)
-
-    asyncio.run(asyncio.wait_for(run(), 30))
-
-
-def _request(*contents: str, **fields: Any) -> pb.TranslateTextRequest:
-    options = pb.TranslationOptions(**fields.pop("options", {}))
-    fields = {"source_language_code": "en", "target_language_code": "pt", **fields}
-    return pb.TranslateTextRequest(contents=contents, options=options, **fields)
-
-
-def _item(item_id: str, content: str, **fields: Any) -> pb.StreamTranslateTextRequest:
-    fields = {"source_language_code": "en", "target_language_code": "pt", **fields}
-    return pb.StreamTranslateTextRequest(id=item_id, content=content, **fields)
-
-
-async def _fault(call: Awaitable[Any]) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value
-
-
-async def _assert_works(server: Serving) -> None:
-    answer = await server.stub.TranslateText(_request("still here"))
-    assert answer.translations[0].translated_text == "STILL HERE"
-
-
 def test_texts_are_answered_in_order_by_a_named_model() -> None:
     async def test(server: Serving) -> None:
-        request = _request("one", "", "Two. Three!", target_language_code="pt-BR")
+        request = make_request("one", "", "Two. Three!", target_language_code="pt-BR")
         answer = await server.stub.TranslateText(request)
         texts = [each.translated_text for each in answer.translations]
         assert texts == ["ONE", "", "TWO. THREE!"]
@@ -76,89 +48,105 @@ def test_texts_are_answered_in_order_by_a_named_model() -> None:
         assert not answer.translations[0].HasField("status")
         assert not answer.translations[0].HasField("score")
 
-    _with_server(test)
+    with_server(test)
 
 
 def test_no_texts_are_an_empty_answer() -> None:
     async def test(server: Serving) -> None:
-        answer = await server.stub.TranslateText(_request())
+        answer = await server.stub.TranslateText(make_request())
         assert (len(answer.translations), answer.model) == (0, "en-pt")
 
-    _with_server(test)
+    with_server(test)
 
 
 def test_scores_and_alternatives_come_when_asked_for() -> None:
     async def test(server: Serving) -> None:
         options = {"num_alternatives": 1, "return_scores": True, "beam_size": 2}
-        answer = await server.stub.TranslateText(_request("one two", options=options))
+        answer = await server.stub.TranslateText(make_request("one two", options=options))
         (translation,) = answer.translations
         assert translation.score == -0.5
         assert translation.segments[0].score == -0.5
         (alternative,) = translation.alternatives
         assert (alternative.translated_text, alternative.score) == ("TWO", -1.5)
 
-    _with_server(test)
+    with_server(test)
 
 
 @pytest.mark.parametrize(
     ("request_message", "code", "message"),
     [
         (
-            _request("a", source_language_code="xx"),
+            make_request("a", source_language_code="xx"),
             "INVALID_ARGUMENT",
             "`source_language_code` must be one of en, pt",
         ),
         (
-            _request("a", target_language_code=""),
+            make_request("a", target_language_code=""),
             "INVALID_ARGUMENT",
             "`target_language_code` must be one of",
         ),
         (
-            _request("a", target_language_code="en"),
+            make_request("a", target_language_code="en"),
             "NOT_FOUND",
             "No loaded model translates en to en",
         ),
-        (_request("a", model="none"), "NOT_FOUND", "`model` must be one of 'en-pt', but is 'none'"),
         (
-            _request("a", options={"beam_size": 0}),
+            make_request("a", model="none"),
+            "NOT_FOUND",
+            "`model` must be one of 'en-pt', but is 'none'",
+        ),
+        (
+            make_request("a", options={"beam_size": 0}),
             "INVALID_ARGUMENT",
             "`beam_size` must be in [1, 16], but is 0.",
         ),
         (
-            _request("a", options={"beam_size": 1000}),
+            make_request("a", options={"beam_size": 1000}),
             "INVALID_ARGUMENT",
             "in [1, 16], but is 1000.",
         ),
-        (_request("a", mime_type="text/html"), "UNIMPLEMENTED", "text/html"),
-        (_request("a", options={"target_prefix": "b"}), "UNIMPLEMENTED", "`target_prefix`"),
-        (_request("a", options={"sampling": pb.SamplingOptions()}), "UNIMPLEMENTED", "`sampling`"),
+        (make_request("a", mime_type="text/html"), "UNIMPLEMENTED", "text/html"),
+        (make_request("a", options={"target_prefix": "b"}), "UNIMPLEMENTED", "`target_prefix`"),
         (
-            _request("a", options={"no_repeat_ngram_size": 0}),
+            make_request("a", options={"sampling": pb.SamplingOptions()}),
+            "UNIMPLEMENTED",
+            "`sampling`",
+        ),
+        (
+            make_request("a", options={"no_repeat_ngram_size": 0}),
             "UNIMPLEMENTED",
             "`no_repeat_ngram_size`",
         ),
-        (_request("a", options={"repetition_penalty": 1}), "UNIMPLEMENTED", "`repetition_penalty`"),
-        (_request("a", options={"return_alignment": True}), "UNIMPLEMENTED", "`return_alignment`"),
-        (_request(*["a"] * 1025), "INVALID_ARGUMENT", "at most 1024 texts, but has 1025"),
+        (
+            make_request("a", options={"repetition_penalty": 1}),
+            "UNIMPLEMENTED",
+            "`repetition_penalty`",
+        ),
+        (
+            make_request("a", options={"return_alignment": True}),
+            "UNIMPLEMENTED",
+            "`return_alignment`",
+        ),
+        (make_request(*["a"] * 1025), "INVALID_ARGUMENT", "at most 1024 texts, but has 1025"),
     ],
 )
 def test_a_bad_request_gets_its_code_and_one_clear_message(
     request_message: pb.TranslateTextRequest, code: str, message: str
 ) -> None:
     async def test(server: Serving) -> None:
-        error = await _fault(server.stub.TranslateText(request_message))
+        error = await fault_of(server.stub.TranslateText(request_message))
         assert error.code().name == code
         assert message in (error.details() or "")
         assert server.metric("grpc_server_handled_total", **_METHOD, grpc_code=code) == 1
         assert server.metric("dragoman_rejected_total", reason="invalid") == 1
-        await _assert_works(server)
+        await assert_works(server)
 
-    _with_server(test)
+    with_server(test)
 
 
 def test_a_text_of_five_megabytes_fails_alone() -> None:
     async def test(server: Serving) -> None:
-        answer = await server.stub.TranslateText(_request("one", "x" * 5_000_000, "two"))
+        answer = await server.stub.TranslateText(make_request("one", "x" * 5_000_000, "two"))
         assert [each.translated_text for each in answer.translations] == ["ONE", "", "TWO"]
         status = answer.translations[1].status
         assert status.code == code_pb2.INVALID_ARGUMENT
@@ -168,7 +156,7 @@ def test_a_text_of_five_megabytes_fails_alone() -> None:
         )
         assert not answer.translations[0].HasField("status")
 
-    _with_server(test)
+    with_server(test)
 
 
 @pytest.mark.parametrize(
@@ -176,57 +164,59 @@ def test_a_text_of_five_megabytes_fails_alone() -> None:
 )
 def test_odd_texts_come_back_whole(text: str) -> None:
     async def test(server: Serving) -> None:
-        answer = await server.stub.TranslateText(_request(text))
+        answer = await server.stub.TranslateText(make_request(text))
         assert answer.translations[0].translated_text == text.upper()
 
-    _with_server(test)
+    with_server(test)
 
 
 def test_bytes_that_are_no_text_are_an_invalid_argument() -> None:
     async def test(server: Serving) -> None:
-        lone_surrogate = b"\x0a\x03\xed\xa0\x80" + _request().SerializeToString()
+        lone_surrogate = b"\x0a\x03\xed\xa0\x80" + make_request().SerializeToString()
         for method, message in (
             ("TranslateText", lone_surrogate),
             ("TranslateText", b"\xff\xff\xff"),
         ):
             call = server.channel.unary_unary(f"/{SERVICE_NAME}/{method}")
-            error = await _fault(call(message))
+            error = await fault_of(call(message))
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert "not UTF-8" in (error.details() or "")
         stream = server.channel.stream_stream(f"/{SERVICE_NAME}/StreamTranslateText")
-        error = await _fault(_collect(stream(iter([lone_surrogate]))))
+        error = await fault_of(collect(stream(iter([lone_surrogate]))))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        await _assert_works(server)
+        await assert_works(server)
 
-    _with_server(test)
+    with_server(test)
 
 
 @pytest.mark.parametrize("path", [f"/{SERVICE_NAME}/TranslateText", "/grpc.health.v1.Health/Watch"])
 def test_a_call_that_is_closed_without_its_message_is_answered(path: str) -> None:
     async def test(server: Serving) -> None:
-        error = await _fault(_collect(server.channel.stream_stream(path)(iter([]), timeout=10)))
+        error = await fault_of(collect(server.channel.stream_stream(path)(iter([]), timeout=10)))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert error.details() == "The call has no message."
-        await _assert_works(server)
+        await assert_works(server)
 
-    _with_server(test)
+    with_server(test)
 
 
 def test_a_message_at_the_limit_works_and_one_byte_over_is_refused_with_the_limit() -> None:
     limit = 100_000
-    request = _request("x" * (limit - len(_request("x" * 99_000).SerializeToString()) + 99_000))
+    request = make_request(
+        "x" * (limit - len(make_request("x" * 99_000).SerializeToString()) + 99_000)
+    )
     assert request.ByteSize() == limit
 
     async def test(server: Serving) -> None:
         await server.stub.TranslateText(request)
         request.contents[0] += "x"
-        error = await _fault(server.stub.TranslateText(request))
+        error = await fault_of(server.stub.TranslateText(request))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert str(limit) in (error.details() or "")
-        await _assert_works(server)
+        await assert_works(server)
 
     config = ServerConfig(listen="127.0.0.1:0", max_receive_message_bytes=limit)
-    _with_server(test, config=config)
+    with_server(test, config=config)
 
 
 def test_a_full_queue_says_when_to_try_again() -> None:
@@ -234,7 +224,7 @@ def test_a_full_queue_says_when_to_try_again() -> None:
     core.refuse = OverloadedError("The queue is full.", retry_after_seconds=2.5)
 
     async def test(server: Serving) -> None:
-        error = await _fault(server.stub.TranslateText(_request("a")))
+        error = await fault_of(server.stub.TranslateText(make_request("a")))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         trailers = dict(error.trailing_metadata() or ())
         assert trailers["retry-after"] == "3"
@@ -244,9 +234,9 @@ def test_a_full_queue_says_when_to_try_again() -> None:
         assert retry.retry_delay.ToMilliseconds() == 2500
         assert server.metric("dragoman_rejected_total", reason="queue_full") == 1
         core.refuse = None
-        await _assert_works(server)
+        await assert_works(server)
 
-    _with_server(test, core)
+    with_server(test, core)
 
 
 @pytest.mark.parametrize(
@@ -264,12 +254,12 @@ def test_refusals_of_the_core_have_their_codes(
     core.refuse = refusal
 
     async def test(server: Serving) -> None:
-        error = await _fault(server.stub.TranslateText(_request("a")))
+        error = await fault_of(server.stub.TranslateText(make_request("a")))
         assert (error.code(), error.details()) == (code, str(refusal))
         if reason:
             assert server.metric("dragoman_rejected_total", reason=reason) == 1
 
-    _with_server(test, core)
+    with_server(test, core)
 
 
 def test_a_failed_step_is_the_status_of_its_texts_only() -> None:
@@ -279,11 +269,11 @@ def test_a_failed_step_is_the_status_of_its_texts_only() -> None:
     )
 
     async def test(server: Serving) -> None:
-        answer = await server.stub.TranslateText(_request("one", "bad luck", "two"))
+        answer = await server.stub.TranslateText(make_request("one", "bad luck", "two"))
         codes = [each.status.code for each in answer.translations]
         assert codes == [code_pb2.OK, code_pb2.INTERNAL, code_pb2.OK]
 
-    _with_server(test, core)
+    with_server(test, core)
 
 
 def test_a_fault_of_ours_is_internal_names_the_request_and_leaks_nothing(
@@ -297,8 +287,8 @@ def test_a_fault_of_ours_is_internal_names_the_request_and_leaks_nothing(
     core.fail = explode  # type: ignore[assignment]
 
     async def test(server: Serving) -> None:
-        call = server.stub.TranslateText(_request("a"), metadata=(("x-request-id", "abc-123"),))
-        error = await _fault(call)
+        call = server.stub.TranslateText(make_request("a"), metadata=(("x-request-id", "abc-123"),))
+        error = await fault_of(call)
         assert error.code() is grpc.StatusCode.INTERNAL
         assert (
             error.details() == "Internal error; the server's log tells more about request abc-123."
@@ -306,15 +296,15 @@ def test_a_fault_of_ours_is_internal_names_the_request_and_leaks_nothing(
         assert "RuntimeError" in caplog.text
         assert "secret" not in caplog.text
         core.fail = lambda _: None
-        await _assert_works(server)
+        await assert_works(server)
 
-    _with_server(test, core)
+    with_server(test, core)
 
 
 @pytest.mark.parametrize("sent", ["abc-123", "", "x" * 500])
 def test_the_request_id_comes_back_or_is_made(sent: str) -> None:
     async def test(server: Serving) -> None:
-        call = server.stub.TranslateText(_request("a"), metadata=(("x-request-id", sent),))
+        call = server.stub.TranslateText(make_request("a"), metadata=(("x-request-id", sent),))
         await call
         trailers = dict(await call.trailing_metadata())
         if sent == "abc-123":
@@ -322,21 +312,21 @@ def test_the_request_id_comes_back_or_is_made(sent: str) -> None:
         else:
             assert len(trailers["x-request-id"]) == 32
 
-    _with_server(test)
+    with_server(test)
 
 
 def test_the_deadline_of_a_call_reaches_its_sequences() -> None:
     core = FakeCore()
 
     async def test(server: Serving) -> None:
-        await server.stub.TranslateText(_request("a"), timeout=20)
-        await server.stub.TranslateText(_request("a"))
+        await server.stub.TranslateText(make_request("a"), timeout=20)
+        await server.stub.TranslateText(make_request("a"))
         first, second = core.taken
         assert first.deadline is not None
         assert second.deadline is None
         assert first.request_id != second.request_id
 
-    _with_server(test, core)
+    with_server(test, core)
 
 
 @pytest.mark.parametrize("kind", ["cancel", "deadline"])
@@ -346,7 +336,7 @@ def test_a_client_that_leaves_stops_the_work(kind: str, caplog: pytest.LogCaptur
 
     async def test(server: Serving) -> None:
         timeout = 0.3 if kind == "deadline" else None
-        call = server.stub.TranslateText(_request("a", "b"), timeout=timeout)
+        call = server.stub.TranslateText(make_request("a", "b"), timeout=timeout)
         task = asyncio.ensure_future(_fault_or_cancel(call))
         while not core.taken:
             await asyncio.sleep(0.005)
@@ -359,10 +349,10 @@ def test_a_client_that_leaves_stops_the_work(kind: str, caplog: pytest.LogCaptur
         assert server.metric("grpc_server_handled_total", **_METHOD, grpc_code=code) == 1
         assert core.hold is not None
         core.hold.set()
-        await _assert_works(server)
+        await assert_works(server)
         assert [record for record in caplog.records if record.levelno > logging.INFO] == []
 
-    _with_server(test, core)
+    with_server(test, core)
 
 
 async def _fault_or_cancel(call: Any) -> None:
@@ -391,7 +381,7 @@ def test_models_are_listed_and_filtered() -> None:
         answer = await server.stub.ListModels(pb.ListModelsRequest(source_language_code="pt-BR"))
         assert [model.name for model in answer.models] == ["pt-en"]
 
-    _with_server(test, models=models)
+    with_server(test, models=models)
 
 
 def test_requests_are_routed_by_pair() -> None:
@@ -402,229 +392,9 @@ def test_requests_are_routed_by_pair() -> None:
     ]
 
     async def test(server: Serving) -> None:
-        request = _request("oi", source_language_code="pt", target_language_code="en")
+        request = make_request("oi", source_language_code="pt", target_language_code="en")
         answer = await server.stub.TranslateText(request)
         assert answer.model == "pt-en"
         assert (len(cores[0].taken), len(cores[1].taken)) == (0, 1)
 
-    _with_server(test, models=models)
-
-
-async def _collect(call: Any) -> list[Any]:
-    return [response async for response in call]
-
-
-def test_a_stream_answers_each_text_under_its_id() -> None:
-    async def test(server: Serving) -> None:
-        items = [_item(str(number), f"text {number}") for number in range(200)]
-        responses = await _collect(server.stub.StreamTranslateText(iter(items)))
-        texts = {each.id: each.translation.translated_text for each in responses}
-        assert texts == {str(number): f"TEXT {number}" for number in range(200)}
-        assert len(responses) == 200
-        assert {each.model for each in responses} == {"en-pt"}
-
-    _with_server(test)
-
-
-def test_an_empty_stream_ends_at_once() -> None:
-    async def test(server: Serving) -> None:
-        assert await _collect(server.stub.StreamTranslateText(iter([]))) == []
-
-    _with_server(test)
-
-
-def test_a_stream_answers_before_its_client_has_said_everything() -> None:
-    async def test(server: Serving) -> None:
-        call = server.stub.StreamTranslateText()
-        for number in range(3):
-            await call.write(_item(str(number), "one"))
-            response = await call.read()
-            assert response.id == str(number)
-        await call.done_writing()
-        assert await call.read() is grpc.aio.EOF
-
-    _with_server(test)
-
-
-def test_one_bad_item_of_a_stream_fails_alone() -> None:
-    core = FakeCore()
-    core.fail = lambda each: (
-        EngineStepError("A step failed.") if len(each.source_ids) == 4 else None
-    )
-
-    async def test(server: Serving) -> None:
-        items = [
-            _item("good", "one"),
-            _item("language", "one", source_language_code="xx"),
-            _item("model", "one", model="none"),
-            _item("beam", "one", options=pb.TranslationOptions(beam_size=99)),
-            _item("long", "x" * 200_000),
-            _item("step", "one two three"),
-            _item("", "no id"),
-            _item("x" * 129, "long id"),
-            _item("blank", "  "),
-        ]
-        responses = await _collect(server.stub.StreamTranslateText(iter(items)))
-        codes = {each.id: each.translation.status.code for each in responses}
-        assert codes == {
-            "good": code_pb2.OK,
-            "language": code_pb2.INVALID_ARGUMENT,
-            "model": code_pb2.NOT_FOUND,
-            "beam": code_pb2.INVALID_ARGUMENT,
-            "long": code_pb2.INVALID_ARGUMENT,
-            "step": code_pb2.INTERNAL,
-            "": code_pb2.INVALID_ARGUMENT,
-            "x" * 129: code_pb2.INVALID_ARGUMENT,
-            "blank": code_pb2.OK,
-        }
-
-    _with_server(test, core)
-
-
-def test_an_id_may_not_be_that_of_an_unanswered_text_but_may_be_used_again() -> None:
-    core = FakeCore()
-    core.hold = asyncio.Event()
-
-    async def test(server: Serving) -> None:
-        call = server.stub.StreamTranslateText()
-        await call.write(_item("same", "one"))
-        await call.write(_item("same", "two"))
-        refused = await call.read()
-        assert refused.translation.status.code == code_pb2.INVALID_ARGUMENT
-        assert core.hold is not None
-        core.hold.set()
-        assert (await call.read()).translation.translated_text == "ONE"
-        await call.write(_item("same", "three"))
-        assert (await call.read()).translation.translated_text == "THREE"
-        await call.done_writing()
-        assert await call.read() is grpc.aio.EOF
-
-    _with_server(test, core)
-
-
-def test_a_stream_is_read_only_while_few_texts_are_unanswered() -> None:
-    core = FakeCore()
-    core.hold = asyncio.Event()
-
-    async def test(server: Serving) -> None:
-        async def items() -> AsyncIterator[pb.StreamTranslateTextRequest]:
-            for number in range(40):
-                yield _item(str(number), "one")
-
-        call = server.stub.StreamTranslateText(items())
-        task = asyncio.ensure_future(_collect(call))
-        while len(core.taken) < 8:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.1)
-        assert len(core.taken) == 8
-        assert core.hold is not None
-        core.hold.set()
-        assert len(await task) == 40
-
-    _with_server(test, core, config=ServerConfig(listen="127.0.0.1:0", max_stream_items=8))
-
-
-def test_cancelling_a_stream_stops_all_its_work() -> None:
-    core = FakeCore()
-    core.hold = asyncio.Event()
-
-    async def test(server: Serving) -> None:
-        call = server.stub.StreamTranslateText()
-        for number in range(5):
-            await call.write(_item(str(number), "one"))
-        while len(core.taken) < 5:
-            await asyncio.sleep(0.005)
-        call.cancel()
-        while len(core.aborted) < 5:
-            await asyncio.sleep(0.005)
-
-    _with_server(test, core)
-
-
-def test_before_the_models_are_loaded_calls_are_unavailable_and_health_says_so() -> None:
-    async def test(server: Serving) -> None:
-        health = health_pb2_grpc.HealthStub(server.channel)
-        status = health_pb2.HealthCheckResponse
-        assert (await health.Check(health_pb2.HealthCheckRequest())).status == status.SERVING
-        request = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
-        assert (await health.Check(request)).status == status.NOT_SERVING
-        error = await _fault(server.stub.TranslateText(_request("a")))
-        assert error.code() is grpc.StatusCode.UNAVAILABLE
-        assert "loading" in (error.details() or "")
-
-    _with_server(test, is_ready=False)
-
-
-def test_health_follows_the_life_of_the_server() -> None:
-    async def test(server: Serving) -> None:
-        health = health_pb2_grpc.HealthStub(server.channel)
-        status = health_pb2.HealthCheckResponse
-        request = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
-        watch = health.Watch(request)
-        assert (await watch.read()).status == status.SERVING
-        await server.health.stop_serving()
-        assert (await watch.read()).status == status.NOT_SERVING
-        for service in ("", SERVICE_NAME):
-            answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
-            assert answer.status == status.NOT_SERVING
-        error = await _fault(health.Check(health_pb2.HealthCheckRequest(service="other")))
-        assert error.code() is grpc.StatusCode.NOT_FOUND
-
-    _with_server(test)
-
-
-@pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_generic_clients_find_the_interface_by_reflection(version: str) -> None:
-    async def test(server: Serving) -> None:
-        method = server.channel.stream_stream(
-            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
-            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
-            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
-        )
-        requests = [
-            reflection_pb2.ServerReflectionRequest(list_services=""),
-            reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE_NAME),
-            reflection_pb2.ServerReflectionRequest(file_by_filename="google/rpc/status.proto"),
-        ]
-        services, file, imported = await _collect(method(iter(requests)))
-        names = {each.name for each in services.list_services_response.service}
-        assert {
-            SERVICE_NAME,
-            "grpc.health.v1.Health",
-            "grpc.reflection.v1.ServerReflection",
-        } <= names
-        assert b"TranslateText" in b"".join(file.file_descriptor_response.file_descriptor_proto)
-        assert imported.file_descriptor_response.file_descriptor_proto
-
-    _with_server(test)
-
-
-def test_unknown_methods_are_unimplemented_and_make_no_labels() -> None:
-    async def test(server: Serving) -> None:
-        def series() -> int:
-            return sum(len(family.samples) for family in server.registry.collect())
-
-        await _assert_works(server)
-        before = series()
-        for number in range(50):
-            error = await _fault(
-                server.channel.unary_unary(f"/{SERVICE_NAME}/Nothing{number}")(b"")
-            )
-            assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert series() == before
-
-    _with_server(test)
-
-
-def test_calls_are_counted_by_method_and_code() -> None:
-    async def test(server: Serving) -> None:
-        for _ in range(3):
-            await _assert_works(server)
-        await _collect(server.stub.StreamTranslateText(iter([_item("a", "b")])))
-        stream = {**_METHOD, "grpc_type": "bidi_stream", "grpc_method": "StreamTranslateText"}
-        assert server.metric("grpc_server_started_total", **_METHOD) == 3
-        assert server.metric("grpc_server_handled_total", **_METHOD, grpc_code="OK") == 3
-        assert server.metric("grpc_server_handling_seconds_count", **_METHOD) == 3
-        assert server.metric("grpc_server_handled_total", **stream, grpc_code="OK") == 1
-
-    _with_server(test)
+    with_server(test, models=models)

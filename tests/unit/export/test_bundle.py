@@ -15,15 +15,12 @@ from export.bundle import (
     FORMAT_VERSION,
     Architecture,
     BundleError,
-    DecodingDefaults,
-    Limits,
     Manifest,
-    Score,
-    SpecialTokens,
     describe_file,
     load_bundle,
     write_manifest,
 )
+from tests.builders import make_manifest
 
 CONTENTS = {
     "encoder.onnx": b"encoder",
@@ -33,13 +30,9 @@ CONTENTS = {
 }
 
 
-def make_manifest(directory: Path, **fields: Any) -> Manifest:
-    known: dict[str, Any] = {
-        "name": "en-pt",
-        "version": "1.0",
-        "source_language": "en",
-        "target_language": "pt",
-        "architecture": Architecture(
+def manifest_of(directory: Path) -> Manifest:
+    return make_manifest(
+        architecture=Architecture(
             num_encoder_layers=6,
             num_decoder_layers=2,
             num_heads=8,
@@ -47,16 +40,8 @@ def make_manifest(directory: Path, **fields: Any) -> Manifest:
             d_model=256,
             vocab_size=32000,
         ),
-        "precision": "int8",
-        "limits": Limits(max_source_tokens=256, max_target_tokens=512),
-        "decoding": DecodingDefaults(beam_size=4, length_penalty=1.0),
-        "special_tokens": SpecialTokens(eos_id=0, pad_id=0, unk_id=1, bos_id=None),
-        "tokenizer_files": {"source": "tokenizer.spm", "target": "tokenizer.spm"},
-        "license": "MPL-2.0",
-        "scores": (Score(test_set="t", metric="BLEU", value=43.5, signature="nrefs:1"),),
-        "files": {name: describe_file(directory / name) for name in CONTENTS},
-    }
-    return Manifest(**{**known, **fields})
+        files={name: describe_file(directory / name) for name in CONTENTS},
+    )
 
 
 @pytest.fixture
@@ -65,7 +50,7 @@ def directory(tmp_path: Path) -> Path:
     bundle.mkdir()
     for name, content in CONTENTS.items():
         (bundle / name).write_bytes(content)
-    write_manifest(bundle, make_manifest(bundle))
+    write_manifest(bundle, manifest_of(bundle))
     return bundle
 
 
@@ -86,7 +71,7 @@ def faults_of(directory: Path) -> tuple[str, ...]:
 
 def test_a_whole_bundle_loads(directory: Path) -> None:
     bundle = load_bundle(directory)
-    assert bundle.manifest == make_manifest(directory)
+    assert bundle.manifest == manifest_of(directory)
     assert bundle.encoder_path.read_bytes() == b"encoder"
     assert bundle.decoder_path.read_bytes() == b"decoder"
     assert bundle.source_tokenizer_path == directory / "tokenizer.spm"
