@@ -4,7 +4,7 @@
 #   make test    .venv-dev  lint, types and tests
 #
 # PYTHON=python3.12      another interpreter
-# TORCH_INDEX=https://download.pytorch.org/whl/cpu   the smaller CPU build of torch on Linux
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu   one more index for pip: the smaller CPU build of torch
 # ARGS=...               more arguments for serve, bundle, soak and bench
 
 SHELL := /bin/sh
