@@ -24,6 +24,17 @@ _CHUNK = 50_000
 
 
 @dataclass(frozen=True, slots=True)
+class PairFiles:
+    """Distillation files of one kind: `.tsv.xz`, two columns, in random order."""
+
+    pattern: str
+    """Glob pattern of the files in the data folder."""
+
+    reverse: bool = False
+    """Whether the first column is the target: pairs made for the opposite direction."""
+
+
+@dataclass(frozen=True, slots=True)
 class TokenStore:
     """Token ids of many sentences in one array."""
 
@@ -108,13 +119,38 @@ class PairStore:
         return batches
 
 
+def find_pair_files(data: Path, kinds: Sequence[PairFiles]) -> list[tuple[Path, bool]]:
+    """Find the files of every kind in a folder.
+
+    Returns:
+        Each file and whether its columns are reversed, in the order of `kinds` and of names.
+
+    Raises:
+        FileNotFoundError: The folder holds no file of a kind.
+    """
+    found = []
+    for kind in kinds:
+        files = sorted(data.glob(kind.pattern))
+        if not files:
+            raise FileNotFoundError(
+                f"{data.resolve()} holds no {kind.pattern}; name the folder of the "
+                "distillation data by --data."
+            )
+        found += [(path, kind.reverse) for path in files]
+    return found
+
+
 def load_pairs(
-    files: Sequence[Path], tokenizer_path: Path, cache: Path, max_pairs: int, max_tokens: int
+    files: Sequence[tuple[Path, bool]],
+    tokenizer_path: Path,
+    cache: Path,
+    max_pairs: int,
+    max_tokens: int,
 ) -> PairStore:
     """Tokenize the first `max_pairs` pairs of `files`, or load them where a former run has done so.
 
     Args:
-        files: `.tsv.xz` files, source TAB target, in random order already.
+        files: `.tsv.xz` files of two columns, in random order already, and whether the first column is the target.
         tokenizer_path: SentencePiece model of both sides.
         cache: Folder for the arrays.
         max_pairs: How many pairs to take, evenly from all files.
@@ -132,16 +168,17 @@ def load_pairs(
 
 
 def _tokenize(
-    files: Sequence[Path], tokenizer_path: Path, max_pairs: int, max_tokens: int
+    files: Sequence[tuple[Path, bool]], tokenizer_path: Path, max_pairs: int, max_tokens: int
 ) -> tuple[NDArray[np.generic], ...]:
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer_path))
     eos_id = tokenizer.eos_id()
     sides: tuple[list[NDArray[np.uint16]], ...] = ([], [])
     lengths: tuple[list[int], ...] = ([], [])
-    for path in files:
+    for path, reverse in files:
+        columns = (1, 0) if reverse else (0, 1)
         pairs = islice(_read_pairs(path), max_pairs // len(files))
         while chunk := list(islice(pairs, _CHUNK)):
-            encoded = [tokenizer.encode([pair[side] for pair in chunk]) for side in (0, 1)]
+            encoded = [tokenizer.encode([pair[column] for pair in chunk]) for column in columns]
             for source, target in zip(*encoded, strict=True):
                 if source and target and max(len(source), len(target)) < max_tokens:
                     for side, ids in enumerate((source, target)):
@@ -157,6 +194,6 @@ def _read_pairs(path: Path) -> Iterator[tuple[str, str]]:
             fields = line.rstrip("\n").split("\t")
             if len(fields) != 2:  # noqa: PLR2004
                 raise ValueError(
-                    f"{path}:{number}: needs source TAB target, has {len(fields)} fields."
+                    f"{path}:{number}: needs two columns with a TAB between, has {len(fields)} fields."
                 )
             yield fields[0], fields[1]

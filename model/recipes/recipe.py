@@ -14,7 +14,7 @@ import torch
 
 from model.checkpoint import average_checkpoints, save_model
 from model.recipes.distiller import Distiller, DistillerConfig
-from model.recipes.pairs import load_pairs
+from model.recipes.pairs import PairFiles, find_pair_files, load_pairs
 from model.recipes.stages import StageConfig
 from model.recipes.teacher import create_student, find_one, load_teacher
 from model.tokenizer import Tokenizer
@@ -48,8 +48,8 @@ class RecipeConfig:
     data: Path = Path("data")
     """Folder of the distillation data."""
 
-    data_pattern: str
-    """Its files: source TAB the teacher's target, in random order."""
+    pair_files: tuple[PairFiles, ...]
+    """Its files."""
 
     run: Path
     """Folder of token arrays, checkpoints, log and, in the end, `checkpoint/`."""
@@ -75,12 +75,7 @@ def run_recipe(config: RecipeConfig) -> Path:
     """
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
-    files = sorted(config.data.glob(config.data_pattern))
-    if not files:
-        raise FileNotFoundError(
-            f"{config.data.resolve()} holds no {config.data_pattern}; name the folder of the "
-            "distillation data by --data."
-        )
+    files = find_pair_files(config.data, config.pair_files)
     tokenizer = find_one(config.teacher, "vocab.*.spm")
     teacher = load_teacher(config.teacher)
     torch.manual_seed(1)

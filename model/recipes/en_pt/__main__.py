@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from model.recipes.pairs import PairFiles
 from model.recipes.recipe import RecipeConfig, run_command
 
 CONFIG = RecipeConfig(
     teacher=Path("teacher/enpt-1693087644"),
-    data_pattern="distill.en-pt.*.tsv.xz",
+    pair_files=(PairFiles("distill.en-pt.*.tsv.xz"),),
     run=Path("runs/en_pt"),
 )
 

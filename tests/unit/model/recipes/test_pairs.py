@@ -3,7 +3,7 @@ import lzma
 import numpy as np
 import pytest
 
-from model.recipes.pairs import PairStore, TokenStore, load_pairs
+from model.recipes.pairs import PairFiles, PairStore, TokenStore, find_pair_files, load_pairs
 from tests.tiny_models import make_tokenizer
 
 PAIRS = [
@@ -30,7 +30,7 @@ def inputs(tmp_path):
 
 def test_pairs_come_back_with_their_end_of_sentence(inputs):
     file, tokenizer_path, cache = inputs
-    store = load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    store = load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)
     tokenizer = make_tokenizer()
     batch = store.batch(np.arange(3))
     for row, (source, target) in enumerate(PAIRS):
@@ -41,26 +41,59 @@ def test_pairs_come_back_with_their_end_of_sentence(inputs):
         assert source_ids[-1] == target_ids[-1] == tokenizer.eos_id
 
 
+def test_reversed_file_gives_its_second_column_as_source(inputs):
+    file, tokenizer_path, cache = inputs
+    forward = load_pairs([(file, False)], tokenizer_path, cache / "a", max_pairs=10, max_tokens=50)
+    backward = load_pairs([(file, True)], tokenizer_path, cache / "b", max_pairs=10, max_tokens=50)
+    assert forward.source.ids.tolist() == backward.target.ids.tolist()
+    assert forward.target.ids.tolist() == backward.source.ids.tolist()
+    assert forward.source.ids.tolist() != forward.target.ids.tolist()
+
+
+def test_both_kinds_of_files_give_their_share(inputs):
+    file, tokenizer_path, cache = inputs
+    files = [(file, False), (file, True)]
+    store = load_pairs(files, tokenizer_path, cache, max_pairs=2, max_tokens=50)
+    assert len(store) == 2
+    batch = store.batch(np.arange(2))
+    first_source = batch.source_ids[0][batch.source_mask[0]].tolist()
+    second_target = batch.target_ids[1][batch.target_mask[1]].tolist()
+    assert first_source == second_target
+
+
+def test_files_are_found_by_kind_and_name(tmp_path):
+    for name in ("b.1", "b.0", "a.0"):
+        (tmp_path / name).touch()
+    found = find_pair_files(tmp_path, [PairFiles("b.*"), PairFiles("a.*", reverse=True)])
+    assert [(path.name, reverse) for path, reverse in found] == [
+        ("b.0", False),
+        ("b.1", False),
+        ("a.0", True),
+    ]
+
+
 def test_second_run_reads_the_arrays_of_the_first(inputs):
     file, tokenizer_path, cache = inputs
-    load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)
     file.unlink()
-    assert len(load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)) == 3
+    assert len(load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)) == 3
 
 
 def test_long_pairs_and_pairs_past_the_limit_are_left_out(inputs):
     file, tokenizer_path, cache = inputs
-    assert len(load_pairs([file], tokenizer_path, cache, max_pairs=2, max_tokens=50)) == 2
+    assert len(load_pairs([(file, False)], tokenizer_path, cache, max_pairs=2, max_tokens=50)) == 2
     longest = max(len(make_tokenizer().encode_source(source)) for source, _ in PAIRS)
-    store = load_pairs([file], tokenizer_path, cache / "b", max_pairs=10, max_tokens=longest - 1)
+    store = load_pairs(
+        [(file, False)], tokenizer_path, cache / "b", max_pairs=10, max_tokens=longest - 1
+    )
     assert len(store) < 3
 
 
 def test_line_without_a_tab_is_refused_with_file_and_line(inputs):
     file, tokenizer_path, cache = inputs
     file.write_bytes(lzma.compress(b"one\tum\ntwo\n"))
-    with pytest.raises(ValueError, match=r"pairs\.tsv\.xz:2: needs source TAB target"):
-        load_pairs([file], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    with pytest.raises(ValueError, match=r"pairs\.tsv\.xz:2: needs two columns"):
+        load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)
 
 
 def test_batches_hold_every_pair_once_and_stay_in_their_budget():

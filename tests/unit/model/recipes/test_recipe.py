@@ -1,12 +1,17 @@
 import pytest
 
-from model.recipes.en_pt.__main__ import CONFIG
+from model.recipes.en_pt.__main__ import CONFIG as EN_PT
+from model.recipes.pairs import PairFiles
+from model.recipes.pt_en.__main__ import CONFIG as PT_EN
 from model.recipes.recipe import RecipeConfig, run_recipe
 
 
 def test_missing_data_is_named_before_anything_is_read(tmp_path):
     config = RecipeConfig(
-        teacher=tmp_path / "teacher", data=tmp_path, data_pattern="x.*.tsv.xz", run=tmp_path / "run"
+        teacher=tmp_path / "teacher",
+        data=tmp_path,
+        pair_files=(PairFiles("x.*.tsv.xz"),),
+        run=tmp_path / "run",
     )
     with pytest.raises(FileNotFoundError, match=r"holds no x\.\*\.tsv\.xz.*--data"):
         run_recipe(config)
@@ -15,13 +20,17 @@ def test_missing_data_is_named_before_anything_is_read(tmp_path):
 def test_missing_teacher_points_to_the_readme(tmp_path):
     (tmp_path / "x.0.tsv.xz").touch()
     config = RecipeConfig(
-        teacher=tmp_path / "teacher", data=tmp_path, data_pattern="x.*.tsv.xz", run=tmp_path / "run"
+        teacher=tmp_path / "teacher",
+        data=tmp_path,
+        pair_files=(PairFiles("x.*.tsv.xz"),),
+        run=tmp_path / "run",
     )
     with pytest.raises(FileNotFoundError, match="README"):
         run_recipe(config)
 
 
-def test_defaults_of_en_pt_are_relative_paths():
-    for path in (CONFIG.teacher, CONFIG.data, CONFIG.run):
+@pytest.mark.parametrize("config", [EN_PT, PT_EN], ids=["en_pt", "pt_en"])
+def test_defaults_are_relative_paths(config):
+    for path in (config.teacher, config.data, config.run):
         assert not path.is_absolute()
         assert ".." not in path.parts
