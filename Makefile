@@ -5,7 +5,7 @@
 #
 # PYTHON=python3.12      another interpreter
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu   one more index for pip: the smaller CPU build of torch
-# ARGS=...               more arguments for serve, bundle, soak and bench
+# ARGS=...               more arguments for serve, soak and bench
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -23,10 +23,7 @@ SERVE_STAMP := $(SERVE_ENV)/installed.stamp
 DEV_STAMP := $(DEV_ENV)/installed.stamp
 DEV_PYTHON := $(DEV_ENV)/bin/python
 PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
-CHECKPOINT := model/pretrained/en-pt.checkpoint
-MODEL_VERSION := 1.0.0
-# The pairs that the model learned from are sentences; of longer stretches it drops parts (model card).
-MAX_SOURCE_TOKENS := 64
+MODELS := en-pt
 FAST := not slow and not weights and not gpu
 
 .PHONY: help install serve format lint type test test-fast test-all golden protos bundle image bench soak independence clean
@@ -65,12 +62,10 @@ golden: $(DEV_STAMP) ## Rewrite the golden files; review the diff
 protos: $(DEV_STAMP) ## Compile the stubs beside the .proto files
 	$(DEV_PYTHON) -m grpc_tools.protoc -I. -I"$$($(DEV_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --python_out=. --pyi_out=. --grpc_python_out=. protos/dragoman/v1/*.proto
 
-bundle: $(DEV_STAMP) ## Export the embedded checkpoint again: int8, into model/pretrained/en-pt
-	$(DEV_ENV)/bin/dragoman export $(CHECKPOINT) model/pretrained/en-pt \
-		--name en-pt --model-version $(MODEL_VERSION) --source en --target pt --license MPL-2.0 \
-		--max-source-tokens $(MAX_SOURCE_TOKENS) \
-		$(addprefix --scores ,$(wildcard $(CHECKPOINT)/scores.*.json)) \
-		$(addprefix --file ,$(wildcard $(CHECKPOINT)/README.md $(CHECKPOINT)/LICENSE)) $(ARGS)
+bundle: $(DEV_STAMP) ## Export the embedded checkpoints again: int8, into model/pretrained/ (MODELS="en-pt ...")
+	for model in $(MODELS); do \
+		$(DEV_PYTHON) -m "model.recipes.$$(echo "$$model" | tr - _)" \
+			--export "model/pretrained/$$model.checkpoint" "model/pretrained/$$model" || exit 1; done
 
 image: ## Build the container image dragoman:latest
 	docker build --tag dragoman:latest $(ARGS) .

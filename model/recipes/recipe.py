@@ -1,4 +1,4 @@
-"""From distillation data and a teacher to a checkpoint: what the recipes of all language pairs share."""
+"""From distillation data and a teacher to a bundle: what the recipes of all language pairs share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from model.checkpoint import average_checkpoints, save_model
+from model.recipes.bundle import BundleFacts, write_bundle
 from model.recipes.distiller import Distiller, DistillerConfig
 from model.recipes.pairs import PairFiles, find_pair_files, load_pairs
 from model.recipes.stages import StageConfig
@@ -52,7 +53,10 @@ class RecipeConfig:
     """Its files."""
 
     run: Path
-    """Folder of token arrays, checkpoints, log and, in the end, `checkpoint/`."""
+    """Folder of token arrays, checkpoints, log and, in the end, `checkpoint/` and `bundle/`."""
+
+    bundle: BundleFacts
+    """What the bundle says of itself."""
 
     stages: tuple[StageConfig, ...] = STAGES
     """What is trained, in order."""
@@ -98,7 +102,17 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
     parser.add_argument("--run", type=Path, default=config.run)
     parser.add_argument("--threads", type=int, default=config.num_threads)
     parser.add_argument("--time-scale", type=float, default=1.0, help="multiplies every stage")
+    parser.add_argument(
+        "--export",
+        type=Path,
+        nargs=2,
+        metavar=("CHECKPOINT", "BUNDLE"),
+        help="train nothing: only make the bundle of a checkpoint",
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.export:
+        write_bundle(*chosen.export, config.bundle)
+        return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     stages = tuple(
@@ -114,7 +128,7 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
             num_threads=chosen.threads,
         )
     )
-    logger.info("checkpoint: %s", checkpoint)
+    write_bundle(checkpoint, checkpoint.parent / "bundle", config.bundle)
 
 
 def _keep_better_average(distiller: Distiller) -> None:

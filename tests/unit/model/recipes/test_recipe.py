@@ -1,30 +1,32 @@
+import dataclasses
+
 import pytest
 
 from model.recipes.en_pt.__main__ import CONFIG as EN_PT
 from model.recipes.pairs import PairFiles
 from model.recipes.pt_en.__main__ import CONFIG as PT_EN
-from model.recipes.recipe import RecipeConfig, run_recipe
+from model.recipes.recipe import run_recipe
+
+
+def make_recipe(folder):
+    return dataclasses.replace(
+        EN_PT,
+        teacher=folder / "teacher",
+        data=folder,
+        pair_files=(PairFiles("x.*.tsv.xz"),),
+        run=folder / "run",
+    )
 
 
 def test_missing_data_is_named_before_anything_is_read(tmp_path):
-    config = RecipeConfig(
-        teacher=tmp_path / "teacher",
-        data=tmp_path,
-        pair_files=(PairFiles("x.*.tsv.xz"),),
-        run=tmp_path / "run",
-    )
+    config = make_recipe(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"holds no x\.\*\.tsv\.xz.*--data"):
         run_recipe(config)
 
 
 def test_missing_teacher_points_to_the_readme(tmp_path):
     (tmp_path / "x.0.tsv.xz").touch()
-    config = RecipeConfig(
-        teacher=tmp_path / "teacher",
-        data=tmp_path,
-        pair_files=(PairFiles("x.*.tsv.xz"),),
-        run=tmp_path / "run",
-    )
+    config = make_recipe(tmp_path)
     with pytest.raises(FileNotFoundError, match="README"):
         run_recipe(config)
 
