@@ -18,7 +18,8 @@ from model.recipes.pairs import PairBatch
 from model.recipes.teacher import Teacher
 from model.transformer import Transformer
 
-_CHUNK_ROWS = 128
+_CPU_CHUNK_ROWS = 128
+_GPU_CHUNK_ROWS = 8192
 
 
 def cell_imitation_loss(teacher: Teacher, student: Transformer, batch: PairBatch) -> Tensor:
@@ -36,7 +37,7 @@ def cell_imitation_loss(teacher: Teacher, student: Transformer, batch: PairBatch
         memory = teacher.encode(batch.source_ids, batch.source_mask)
         inputs = student.shift_right(batch.target_ids)
         _, seen = teacher.decode(inputs, memory, batch.source_mask)
-    mask = causal_mask(inputs.shape[1])
+    mask = causal_mask(inputs.shape[1]).to(inputs.device)
     errors = []
     for layer, (x, wanted) in zip(_layers(student), seen, strict=True):
         got = layer.self_attention_sublayer(x, _self_attention(layer, mask))
@@ -75,7 +76,8 @@ def distribution_loss(
         memory = student.encode(batch.source_ids, batch.source_mask)
     hidden = student.decode(inputs, memory, batch.source_mask)
     projection = student.output_projection
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+    kind = hidden.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
     word_ids, log_counts = words
     weight = projection.weight[word_ids].to(dtype)
     bias = (projection.bias[word_ids] + log_counts).to(dtype)
@@ -93,15 +95,23 @@ def choose_words(
     random ones stand for all of the rest: counted once each, they would leave the student free to move probability to
     words that are seldom looked at (measured: 2.5 % of it where the teacher has 1.6 %).
 
+    Args:
+        batch: Gives words, and the device of the result.
+        frequent: Ids of the most frequent words. Shape (n,).
+        vocab_size: V.
+        num_random: How many of the rest are drawn.
+        generator: Draws them, on the CPU, so that every device draws the same.
+
     Returns:
         Word ids without repetition, and the logarithm of how many words each stands for. Both of shape (V',).
     """
-    chosen = torch.zeros(vocab_size, dtype=torch.bool)
+    device = batch.target_ids.device
+    chosen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
     for ids in (batch.target_ids.flatten(), batch.source_ids.flatten(), frequent):
         chosen[ids] = True
     rest = (~chosen).nonzero().squeeze(1)
-    drawn = rest[torch.randperm(len(rest), generator=generator)[:num_random]]
-    log_counts = torch.zeros(vocab_size)
+    drawn = rest[torch.randperm(len(rest), generator=generator)[:num_random].to(device)]
+    log_counts = torch.zeros(vocab_size, device=device)
     log_counts[drawn] = math.log(max(len(rest), 1) / max(len(drawn), 1))
     chosen[drawn] = True
     return chosen.nonzero().squeeze(1), log_counts[chosen]
@@ -124,10 +134,11 @@ class _Divergence(torch.autograd.Function):
         bias: Tensor,
     ) -> Tensor:
         """Compare (N, D) hidden states through `weight` (V', D) and `bias` (V',)."""
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=hidden.device)
         gradient = torch.empty_like(hidden)
-        for begin in range(0, hidden.shape[0], _CHUNK_ROWS):
-            rows = slice(begin, begin + _CHUNK_ROWS)
+        chunk = _CPU_CHUNK_ROWS if hidden.device.type == "cpu" else _GPU_CHUNK_ROWS
+        for begin in range(0, hidden.shape[0], chunk):
+            rows = slice(begin, begin + chunk)
             student = F.linear(hidden[rows], weight, bias).float()  # (n, V')
             teacher = F.linear(wanted[rows], weight, bias).float()
             student_norm = student.logsumexp(-1, keepdim=True)

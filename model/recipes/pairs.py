@@ -78,6 +78,11 @@ class PairBatch:
     target_mask: Tensor
     """True at real tokens. Shape (B, T)."""
 
+    def to(self, device: torch.device) -> PairBatch:
+        """Give the same batch on a device."""
+        tensors = (self.source_ids, self.source_mask, self.target_ids, self.target_mask)
+        return PairBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+
 
 @dataclass(frozen=True, slots=True)
 class PairStore:

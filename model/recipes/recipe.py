@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from model.checkpoint import average_checkpoints, save_model
+from model.processes import Processes, join_processes
 from model.recipes.bundle import BundleFacts, write_bundle
 from model.recipes.distiller import Distiller, DistillerConfig
 from model.recipes.pairs import PairFiles, find_pair_files, load_pairs
@@ -70,8 +71,23 @@ class RecipeConfig:
     num_threads: int = 0
     """Threads of torch; 0 leaves its own choice."""
 
+    device: str = "auto"
+    """"auto" takes a GPU where there is one, each process its own; else "cpu", "cuda", ..."""
 
-def run_recipe(config: RecipeConfig) -> Path:
+
+def run_recipe(config: RecipeConfig) -> None:
+    """Train, or go on training, until a checkpoint is ready; then export it.
+
+    Under `torchrun` several processes train together, and the first one writes.
+    """
+    with join_processes(config.device) as processes:
+        checkpoint = train_student(config, processes)
+        is_first = processes.is_first
+    if is_first:
+        write_bundle(checkpoint, config.run / "bundle", config.bundle)
+
+
+def train_student(config: RecipeConfig, processes: Processes) -> Path:
     """Train, or go on training, until a checkpoint is ready.
 
     Returns:
@@ -84,13 +100,18 @@ def run_recipe(config: RecipeConfig) -> Path:
     teacher = load_teacher(config.teacher)
     torch.manual_seed(1)
     student = create_student(teacher)
-    pairs = load_pairs(files, tokenizer, config.run / "tokens", config.max_pairs, config.max_tokens)
+    cache = config.run / "tokens"
+    if processes.is_first:
+        load_pairs(files, tokenizer, cache, config.max_pairs, config.max_tokens)
+    processes.wait()
+    pairs = load_pairs(files, tokenizer, cache, config.max_pairs, config.max_tokens)
     distiller_config = DistillerConfig(stages=config.stages, run=config.run)
-    distiller = Distiller(distiller_config, teacher, student, pairs)
+    distiller = Distiller(distiller_config, teacher, student, pairs, processes=processes)
     distiller.train()
     _keep_better_average(distiller)
     checkpoint = config.run / "checkpoint"
-    save_model(checkpoint, student, Tokenizer.load(tokenizer))
+    if processes.is_first:
+        save_model(checkpoint, student, Tokenizer.load(tokenizer))
     return checkpoint
 
 
@@ -101,6 +122,7 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
     parser.add_argument("--data", type=Path, default=config.data)
     parser.add_argument("--run", type=Path, default=config.run)
     parser.add_argument("--threads", type=int, default=config.num_threads)
+    parser.add_argument("--device", default=config.device, help="auto, cpu or cuda")
     parser.add_argument("--time-scale", type=float, default=1.0, help="multiplies every stage")
     parser.add_argument(
         "--export",
@@ -111,14 +133,15 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
     )
     chosen = parser.parse_args(arguments)
     if chosen.export:
-        write_bundle(*chosen.export, config.bundle)
+        checkpoint, bundle = chosen.export
+        write_bundle(checkpoint, bundle, config.bundle)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     stages = tuple(
         replace(stage, minutes=stage.minutes * chosen.time_scale) for stage in config.stages
     )
-    checkpoint = run_recipe(
+    run_recipe(
         replace(
             config,
             teacher=chosen.teacher,
@@ -126,9 +149,9 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
             run=chosen.run,
             stages=stages,
             num_threads=chosen.threads,
+            device=chosen.device,
         )
     )
-    write_bundle(checkpoint, checkpoint.parent / "bundle", config.bundle)
 
 
 def _keep_better_average(distiller: Distiller) -> None:

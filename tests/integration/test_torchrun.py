@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from model.checkpoint import load_model
+from model.recipes.distiller import StageLoss
 from model.train import run
+from tests.tiny_distiller import ONE_UPDATE, create_distiller
 from tests.tiny_models import SENTENCES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,3 +158,27 @@ def test_no_thread_of_the_group_is_left_to_abort_the_process(tmp_path: Path) -> 
         "tell(f'after {any_gloo()}')\n"
     )
     assert sorted(_torchrun(str(script)).splitlines()) == ["after False"] * 2 + ["inside True"] * 2
+
+
+def test_two_processes_distil_with_the_mean_of_their_gradients(tmp_path: Path) -> None:
+    _torchrun(str(ROOT / "tests" / "tiny_distiller.py"), str(tmp_path / "two"))
+    distiller = create_distiller(tmp_path / "alone", ONE_UPDATE)
+    (stage,) = ONE_UPDATE
+    groups = stage.parameter_groups(distiller.student)
+    optimizer = torch.optim.Adam(groups, betas=(0.9, 0.98), eps=1e-9)
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * stage.learning_rate_factor(0.0)
+    loss = StageLoss(stage, distiller.teacher, distiller.student)
+    batches = [distiller._next_batch(stage) for _ in range(2)]
+    words = [distiller._choose_words(stage, batch) for batch in batches]
+    sum(loss(*each) for each in zip(batches, words, strict=True)).div(2).backward()
+    trained = [p for group in optimizer.param_groups for p in group["params"]]
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
+    optimizer.step()
+    together = load_model(tmp_path / "two" / "stage-one").state_dict()
+    start = create_distiller(tmp_path / "start", ONE_UPDATE).student.state_dict()
+    assert any(not torch.equal(start[name], together[name]) for name in start)
+    for name, tensor in distiller.student.state_dict().items():
+        torch.testing.assert_close(tensor, together[name], atol=1e-6, rtol=0)
+    log = (tmp_path / "two" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in log] == ["start", "checkpoint"]

@@ -1,48 +1,11 @@
-import itertools
 import json
-from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
 from model.checkpoint import load_model
-from model.recipes.distiller import Distiller, DistillerConfig
-from model.recipes.pairs import PairStore, TokenStore
 from model.recipes.stages import StageConfig
-from model.recipes.teacher import Teacher, create_student
-from tests.tiny_models import make_config
-
-STAGES = (
-    StageConfig(
-        name="cells", loss="cells", minutes=0.1, learning_rates=(("self_attention", 1e-2),)
-    ),
-    StageConfig(
-        name="all",
-        loss="distribution",
-        minutes=0.1,
-        learning_rates=(("self_attention", 1e-3), ("decoder", 1e-3), ("encoder", 1e-3)),
-    ),
-)
-
-
-def make_pairs(count=60):
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(2, 9, size=count)
-    ids = generator.integers(3, 12, size=int(lengths.sum())).astype(np.uint16)
-    store = TokenStore(ids, np.concatenate(([0], np.cumsum(lengths))))
-    return PairStore(store, store)
-
-
-def create_distiller(run, stages=STAGES):
-    torch.manual_seed(0)
-    teacher = Teacher(make_config(output_bias=True, dropout=0.0)).eval().requires_grad_(False)
-    config = DistillerConfig(
-        stages=stages, run=run, held_out_pairs=10, checkpoint_seconds=3.0, log_steps=5, bf16=False
-    )
-    seconds = itertools.count()  # every look at the clock takes one
-    clock = partial(next, seconds)
-    return Distiller(config, teacher, create_student(teacher), make_pairs(), clock)
+from tests.tiny_distiller import STAGES, create_distiller
 
 
 def read_log(run):
