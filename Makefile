@@ -24,12 +24,14 @@ DEV_STAMP := $(DEV_ENV)/installed.stamp
 DEV_PYTHON := $(DEV_ENV)/bin/python
 PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
 MODELS := en-pt
-FAST := not slow and not weights and not gpu
+FAST := not slow and not image and not weights and not gpu
 
-.PHONY: help install serve format lint type test test-fast test-all golden protos bundle image bench soak independence clean
+.PHONY: help install serve format lint type test test-fast test-all golden protos bundle bench soak independence clean
+
+include deploy/deploy.mk
 
 help: ## Show these verbs
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 install: $(SERVE_STAMP) $(DEV_STAMP) ## Make both environments
 
@@ -41,8 +43,8 @@ test: lint type test-fast ## Lint, types, and the tests of a few minutes
 test-fast: $(DEV_STAMP) ## The tests of a few minutes
 	$(DEV_PYTHON) -m pytest -q -m "$(FAST)"
 
-test-all: lint type ## Lint, types, and every test that needs no extra weights and no GPU
-	$(DEV_PYTHON) -m pytest -q -m "not weights and not gpu"
+test-all: lint type ## Lint, types, and every test that needs no image, no extra weights and no GPU
+	$(DEV_PYTHON) -m pytest -q -m "not image and not weights and not gpu"
 
 lint: $(DEV_STAMP) ## ruff and the import contracts
 	$(DEV_PYTHON) -m ruff check .
@@ -67,9 +69,6 @@ bundle: $(DEV_STAMP) ## Export the embedded checkpoints again: int8, into model/
 		$(DEV_PYTHON) -m "model.recipes.$$(echo "$$model" | tr - _)" \
 			--export "model/pretrained/$$model.checkpoint" "model/pretrained/$$model" || exit 1; done
 
-image: ## Build the container image dragoman:latest
-	docker build --tag dragoman:latest $(ARGS) .
-
 soak: $(DEV_STAMP) ## 64 clients for two minutes, 30 % of them cancelling; then everything must be zero
 	$(DEV_PYTHON) -m benchmarks.soak $(ARGS)
 
@@ -80,7 +79,7 @@ bench: $(DEV_STAMP) ## Time of a decoder step at position 10 and at position 200
 	OMP_NUM_THREADS=1 $(DEV_PYTHON) -m benchmarks.step_position $(ARGS)
 
 clean: ## Remove the environments and caches
-	rm -rf $(SERVE_ENV) $(DEV_ENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(SERVE_ENV) $(DEV_ENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(SERVE_STAMP): pyproject.toml constraints.txt
 	@echo "Preparing $(SERVE_ENV) (once) ..."
@@ -93,7 +92,7 @@ $(DEV_STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 comma := ,
-comma_extras := cpu$(comma)train$(comma)bench$(comma)dev
+comma_extras := cpu$(comma)train$(comma)bench$(comma)deploy$(comma)dev
 
 define make_environment
 	test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
