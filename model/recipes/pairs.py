@@ -7,7 +7,7 @@ sentence i is `ids[starts[i] : starts[i + 1]]`, its EOS included.
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.masks import length_mask
+from model.overlap import TestText
 
 _CHUNK = 50_000
 
@@ -32,6 +33,27 @@ class PairFiles:
 
     reverse: bool = False
     """Whether the first column is the target: pairs made for the opposite direction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairLimits:
+    """Which pairs of the files are taken."""
+
+    max_pairs: int
+    """How many, evenly from all files."""
+
+    max_tokens: int
+    """Pairs with more tokens than this on a side are left out, EOS not counted."""
+
+    test_text: TestText | None = None
+    """Pairs that meet it on either side are left out."""
+
+    def take(self, pairs: Iterable[tuple[str, str]], count: int) -> Iterator[tuple[str, str]]:
+        """Give the first `count` pairs that are no test text."""
+        test_text = self.test_text
+        if test_text is not None:
+            pairs = (pair for pair in pairs if not any(map(test_text.meets, pair)))
+        return islice(pairs, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +171,21 @@ def load_pairs(
     files: Sequence[tuple[Path, bool]],
     tokenizer_path: Path,
     cache: Path,
-    max_pairs: int,
-    max_tokens: int,
+    limits: PairLimits,
 ) -> PairStore:
-    """Tokenize the first `max_pairs` pairs of `files`, or load them where a former run has done so.
+    """Tokenize pairs of `files`, or load them where a former run has done so.
 
     Args:
         files: `.tsv.xz` files of two columns, in random order already, and whether the first column is the target.
         tokenizer_path: SentencePiece model of both sides.
         cache: Folder for the arrays.
-        max_pairs: How many pairs to take, evenly from all files.
-        max_tokens: Pairs with more tokens than this on a side are left out.
+        limits: Which of them.
     """
     names = ("source_ids", "source_starts", "target_ids", "target_starts")
     paths = [cache / f"{name}.npy" for name in names]
     if not all(path.exists() for path in paths):
         cache.mkdir(parents=True, exist_ok=True)
-        arrays = _tokenize(files, tokenizer_path, max_pairs, max_tokens)
+        arrays = _tokenize(files, tokenizer_path, limits)
         for path, array in zip(paths, arrays, strict=True):
             np.save(path, array)
     loaded = [np.load(path, mmap_mode="r") for path in paths]
@@ -173,7 +193,7 @@ def load_pairs(
 
 
 def _tokenize(
-    files: Sequence[tuple[Path, bool]], tokenizer_path: Path, max_pairs: int, max_tokens: int
+    files: Sequence[tuple[Path, bool]], tokenizer_path: Path, limits: PairLimits
 ) -> tuple[NDArray[np.generic], ...]:
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer_path))
     eos_id = tokenizer.eos_id()
@@ -181,11 +201,11 @@ def _tokenize(
     lengths: tuple[list[int], ...] = ([], [])
     for path, reverse in files:
         columns = (1, 0) if reverse else (0, 1)
-        pairs = islice(_read_pairs(path), max_pairs // len(files))
+        pairs = limits.take(_read_pairs(path), limits.max_pairs // len(files))
         while chunk := list(islice(pairs, _CHUNK)):
             encoded = [tokenizer.encode([pair[column] for pair in chunk]) for column in columns]
             for source, target in zip(*encoded, strict=True):
-                if source and target and max(len(source), len(target)) < max_tokens:
+                if source and target and max(len(source), len(target)) < limits.max_tokens:
                     for side, ids in enumerate((source, target)):
                         sides[side].append(np.array([*ids, eos_id], dtype=np.uint16))
                         lengths[side].append(len(ids) + 1)

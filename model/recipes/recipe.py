@@ -8,15 +8,18 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import torch
 
 from model.checkpoint import average_checkpoints, save_model
+from model.overlap import TestText
+from model.parallel_text import read_lines
 from model.processes import Processes, join_processes
 from model.recipes.bundle import BundleFacts, write_bundle
 from model.recipes.distiller import Distiller, DistillerConfig
-from model.recipes.pairs import PairFiles, find_pair_files, load_pairs
+from model.recipes.pairs import PairFiles, PairLimits, find_pair_files, load_pairs
 from model.recipes.stages import StageConfig
 from model.recipes.teacher import create_student, find_one, load_teacher
 from model.tokenizer import Tokenizer
@@ -68,6 +71,9 @@ class RecipeConfig:
     max_tokens: int = 100
     """Pairs with more tokens on a side are left out."""
 
+    test_files: tuple[Path, ...] = ()
+    """Test sets, both sides: pairs that hold a line of theirs are left out."""
+
     num_threads: int = 0
     """Threads of torch; 0 leaves its own choice."""
 
@@ -100,11 +106,11 @@ def train_student(config: RecipeConfig, processes: Processes) -> Path:
     teacher = load_teacher(config.teacher)
     torch.manual_seed(1)
     student = create_student(teacher)
-    cache = config.run / "tokens"
+    if not processes.is_first:
+        processes.wait()  # until the first one has tokenized
+    pairs = load_pairs(files, tokenizer, config.run / "tokens", _limits(config))
     if processes.is_first:
-        load_pairs(files, tokenizer, cache, config.max_pairs, config.max_tokens)
-    processes.wait()
-    pairs = load_pairs(files, tokenizer, cache, config.max_pairs, config.max_tokens)
+        processes.wait()
     distiller_config = DistillerConfig(stages=config.stages, run=config.run)
     distiller = Distiller(distiller_config, teacher, student, pairs, processes=processes)
     distiller.train()
@@ -121,6 +127,14 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
     parser.add_argument("--teacher", type=Path, default=config.teacher)
     parser.add_argument("--data", type=Path, default=config.data)
     parser.add_argument("--run", type=Path, default=config.run)
+    parser.add_argument(
+        "--test",
+        type=Path,
+        nargs="+",
+        default=(),
+        metavar="FILE",
+        help="texts of test sets, both languages: pairs that hold a line of them are left out",
+    )
     parser.add_argument("--threads", type=int, default=config.num_threads)
     parser.add_argument("--device", default=config.device, help="auto, cpu or cuda")
     parser.add_argument("--time-scale", type=float, default=1.0, help="multiplies every stage")
@@ -147,11 +161,18 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
             teacher=chosen.teacher,
             data=chosen.data,
             run=chosen.run,
+            test_files=tuple(chosen.test),
             stages=stages,
             num_threads=chosen.threads,
             device=chosen.device,
         )
     )
+
+
+def _limits(config: RecipeConfig) -> PairLimits:
+    lines = chain.from_iterable(map(read_lines, config.test_files))
+    test_text = TestText(lines) if config.test_files else None
+    return PairLimits(max_pairs=config.max_pairs, max_tokens=config.max_tokens, test_text=test_text)
 
 
 def _keep_better_average(distiller: Distiller) -> None:

@@ -3,7 +3,15 @@ import lzma
 import numpy as np
 import pytest
 
-from model.recipes.pairs import PairFiles, PairStore, TokenStore, find_pair_files, load_pairs
+from model.overlap import TestText
+from model.recipes.pairs import (
+    PairFiles,
+    PairLimits,
+    PairStore,
+    TokenStore,
+    find_pair_files,
+    load_pairs,
+)
 from tests.tiny_models import make_tokenizer
 
 PAIRS = [
@@ -30,7 +38,9 @@ def inputs(tmp_path):
 
 def test_pairs_come_back_with_their_end_of_sentence(inputs):
     file, tokenizer_path, cache = inputs
-    store = load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    store = load_pairs(
+        [(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50)
+    )
     tokenizer = make_tokenizer()
     batch = store.batch(np.arange(3))
     for row, (source, target) in enumerate(PAIRS):
@@ -43,8 +53,12 @@ def test_pairs_come_back_with_their_end_of_sentence(inputs):
 
 def test_reversed_file_gives_its_second_column_as_source(inputs):
     file, tokenizer_path, cache = inputs
-    forward = load_pairs([(file, False)], tokenizer_path, cache / "a", max_pairs=10, max_tokens=50)
-    backward = load_pairs([(file, True)], tokenizer_path, cache / "b", max_pairs=10, max_tokens=50)
+    forward = load_pairs(
+        [(file, False)], tokenizer_path, cache / "a", PairLimits(max_pairs=10, max_tokens=50)
+    )
+    backward = load_pairs(
+        [(file, True)], tokenizer_path, cache / "b", PairLimits(max_pairs=10, max_tokens=50)
+    )
     assert forward.source.ids.tolist() == backward.target.ids.tolist()
     assert forward.target.ids.tolist() == backward.source.ids.tolist()
     assert forward.source.ids.tolist() != forward.target.ids.tolist()
@@ -53,7 +67,7 @@ def test_reversed_file_gives_its_second_column_as_source(inputs):
 def test_both_kinds_of_files_give_their_share(inputs):
     file, tokenizer_path, cache = inputs
     files = [(file, False), (file, True)]
-    store = load_pairs(files, tokenizer_path, cache, max_pairs=2, max_tokens=50)
+    store = load_pairs(files, tokenizer_path, cache, PairLimits(max_pairs=2, max_tokens=50))
     assert len(store) == 2
     batch = store.batch(np.arange(2))
     first_source = batch.source_ids[0][batch.source_mask[0]].tolist()
@@ -74,26 +88,52 @@ def test_files_are_found_by_kind_and_name(tmp_path):
 
 def test_second_run_reads_the_arrays_of_the_first(inputs):
     file, tokenizer_path, cache = inputs
-    load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+    load_pairs([(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50))
     file.unlink()
-    assert len(load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)) == 3
+    assert (
+        len(
+            load_pairs(
+                [(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50)
+            )
+        )
+        == 3
+    )
 
 
 def test_long_pairs_and_pairs_past_the_limit_are_left_out(inputs):
     file, tokenizer_path, cache = inputs
-    assert len(load_pairs([(file, False)], tokenizer_path, cache, max_pairs=2, max_tokens=50)) == 2
+    assert (
+        len(
+            load_pairs(
+                [(file, False)], tokenizer_path, cache, PairLimits(max_pairs=2, max_tokens=50)
+            )
+        )
+        == 2
+    )
     longest = max(len(make_tokenizer().encode_source(source)) for source, _ in PAIRS)
     store = load_pairs(
-        [(file, False)], tokenizer_path, cache / "b", max_pairs=10, max_tokens=longest - 1
+        [(file, False)],
+        tokenizer_path,
+        cache / "b",
+        PairLimits(max_pairs=10, max_tokens=longest - 1),
     )
     assert len(store) < 3
+
+
+def test_pairs_that_are_test_text_on_either_side_are_left_out_and_others_taken_instead(inputs):
+    file, tokenizer_path, cache = inputs
+    limits = PairLimits(max_pairs=2, max_tokens=50, test_text=TestText(["A chuva!", "o tapete."]))
+    store = load_pairs([(file, False)], tokenizer_path, cache, limits)
+    assert len(store) == 1
+    first = store.source.ids[: store.source.starts[1] - 1].tolist()
+    assert make_tokenizer().decode_source(first) == PAIRS[0][0]
 
 
 def test_line_without_a_tab_is_refused_with_file_and_line(inputs):
     file, tokenizer_path, cache = inputs
     file.write_bytes(lzma.compress(b"one\tum\ntwo\n"))
     with pytest.raises(ValueError, match=r"pairs\.tsv\.xz:2: needs two columns"):
-        load_pairs([(file, False)], tokenizer_path, cache, max_pairs=10, max_tokens=50)
+        load_pairs([(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50))
 
 
 def test_batches_hold_every_pair_once_and_stay_in_their_budget():
