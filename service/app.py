@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -28,16 +29,20 @@ from export.bundle import Manifest
 from export.errors import ExportError
 from model.errors import TokenizerError
 from service.config import Config, split_address
-from service.errors import DragomanError, DrainingError, EngineDeadError
+from service.errors import ConfigError, DragomanError, DrainingError, EngineDeadError
 from service.grpc_server import METHODS, GrpcServer, TranslationServicer
 from service.health import Health, add_reflection
 from service.loading import LoadedModel, load_models
-from service.log import configure_logging
-from service.metrics import MetricsServer, ModelInfo, PrometheusObserver
+from service.log import configure_logging, log_loop_fault
+from service.metrics import MetricsServer, ModelInfo, ModelLimits, PrometheusObserver
+from service.observers import FullObserver, Observers
 from service.request import Translation, TranslationRequest
-from service.stats import NullObserver
+from service.stats import NullObserver, Observer
 from service.translator import Translator
 from service.validation import Validator
+
+if TYPE_CHECKING:
+    from service.tracing import TracingObserver
 
 __all__ = ["Application", "LocalAnswer", "LocalTranslator", "create_translator", "serve"]
 
@@ -62,7 +67,12 @@ def serve(config: Config) -> int:
     configure_logging(config.log)
 
     async def run() -> int:  # the gRPC library wants its server made inside the event loop
-        return await Application(config).run()
+        try:
+            application = Application(config)
+        except ConfigError as error:
+            sys.stderr.write(f"dragoman: {error}\n")
+            return EXIT_CANNOT_START
+        return await application.run()
 
     return asyncio.run(run())
 
@@ -71,13 +81,21 @@ class Application:
     """One server process."""
 
     def __init__(self, config: Config) -> None:
-        """Build what needs no model, inside the event loop. Nothing listens before `startup`."""
+        """Build what needs no model, inside the event loop. Nothing listens before `startup`.
+
+        Raises:
+            ConfigError: Tracing is asked for, but OpenTelemetry is not installed.
+        """
         self._config = config
         self._stopping = asyncio.Event()
         self._death: EngineDeadError | None = None
         self._registry = CollectorRegistry()
-        self._observer = PrometheusObserver(self._registry)
-        self._observer.start_methods(METHODS)
+        self._metrics = PrometheusObserver(self._registry)
+        self._metrics.start_methods(METHODS)
+        self._tracing = _create_tracing(config)
+        self._observer: FullObserver = (
+            self._metrics if self._tracing is None else Observers((self._metrics, self._tracing))
+        )
         self._health = Health()
         self._servicer = TranslationServicer(
             self._observer, max_stream_items=config.server.max_stream_items
@@ -95,6 +113,7 @@ class Application:
     async def run(self) -> int:
         """Start, serve until `stop` or a signal, and shut down. Returns the exit code."""
         self._install_signal_handlers()
+        asyncio.get_running_loop().set_exception_handler(log_loop_fault)
         try:
             await self.startup()
         except Exception as error:
@@ -127,9 +146,9 @@ class Application:
         if self._stopping.is_set():
             return
         for model in self.models:
-            self._observer.start_model(_model_info(model))
+            self._metrics.start_model(_model_info(model), _model_limits(model, self._config))
             model.core.start()
-        self._translator = _create_translator(self.models, self._config)
+        self._translator = _create_translator(self.models, self._config, self._observer)
         self._servicer.start(_create_validator(self.models, self._config), self._translator)
         await self._health.start_serving()
         logger.info("Serving after %.2f s", time.monotonic() - began)
@@ -180,6 +199,8 @@ class Application:
         await self.grpc.stop(grace_seconds)
         if self._translator is not None:
             self._translator.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         if self.metrics is not None:
             await asyncio.to_thread(self.metrics.close)
 
@@ -266,11 +287,27 @@ def _show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at the exit
 
 
-def _create_translator(models: Sequence[LoadedModel], config: Config) -> Translator:
+def _create_tracing(config: Config) -> TracingObserver | None:
+    if not config.tracing.endpoint:
+        return None
+    try:
+        from service.tracing import create_tracing  # noqa: PLC0415 - an extra, loaded when it is asked for
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "`tracing.endpoint` is set, but OpenTelemetry is not installed: "
+            "install Dragoman with its extra `tracing`."
+        ) from error
+    return create_tracing(config.tracing, _version())
+
+
+def _create_translator(
+    models: Sequence[LoadedModel], config: Config, observer: Observer | None = None
+) -> Translator:
     return Translator(
         [model.served for model in models],
         num_text_threads=config.server.num_text_threads,
         max_text_segments=config.limits.max_text_segments,
+        observer=observer,
     )
 
 
@@ -292,6 +329,15 @@ def _model_info(model: LoadedModel) -> ModelInfo:
         provider=model.provider,
         precision=manifest.precision,
         threads=model.num_workers,
+    )
+
+
+def _model_limits(model: LoadedModel, config: Config) -> ModelLimits:
+    scheduler = config.scheduler
+    return ModelLimits(
+        queue=scheduler.max_queue_sequences,
+        rows=scheduler.max_batch_rows * model.num_workers,
+        kv_bytes=scheduler.max_cache_bytes * model.num_workers,
     )
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "ModelsConfig",
     "SchedulerConfig",
     "ServerConfig",
+    "TracingConfig",
     "require",
     "require_between",
     "split_address",
@@ -239,8 +240,33 @@ class LogConfig:
     level: str = "INFO"
     """"DEBUG", "INFO", "WARNING" or "ERROR". Texts are never logged."""
 
+    max_request_lines_per_second: int = 10
+    """A call has one line at most; of more calls than this in a second the rest is left out and counted. Faults have as
+    many lines of their own. 0: none."""
+
     def __post_init__(self) -> None:
         require(self.level in _LOG_LEVELS, "level", f"one of {_LOG_LEVELS}", self.level)
+        require_between(self, 0, 1_000_000, "max_request_lines_per_second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracingConfig:
+    """Whether calls are traced with OpenTelemetry. Needs the extra `tracing`."""
+
+    endpoint: str = ""
+    """Collector for OTLP over gRPC, such as "http://127.0.0.1:4317", or "" for no tracing."""
+
+    sample_ratio: float = 1.0
+    """Share of traces that begin here and are kept; a trace that a client began is kept when the client keeps it."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.endpoint == "" or re.fullmatch(r"https?://[^\s/]+/?", self.endpoint) is not None,
+            "endpoint",
+            'a "http://host:port" or ""',
+            self.endpoint,
+        )
+        require_between(self, 0, 1, "sample_ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,3 +293,6 @@ class Config:
 
     log: LogConfig = field(default_factory=LogConfig)
     """`[log]`"""
+
+    tracing: TracingConfig = field(default_factory=TracingConfig)
+    """`[tracing]`"""

@@ -193,4 +193,6 @@ def sequence_stats(model: str, departure: Departure) -> SequenceStats:
         sentence_seconds=sentence_seconds,
         truncated=truncated,
         admitted=admitted is not None,
+        request_id=departure.sequence.request_id,
+        left=departure.left,
     )

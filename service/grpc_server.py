@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -16,17 +15,10 @@ import grpc
 from protos.dragoman.v1 import translation_pb2 as pb
 from protos.dragoman.v1 import translation_pb2_grpc
 from service.answer_stream import answer_as_finished, until
+from service.calls import RpcMethod, RpcObserver, call_var
 from service.config import ServerConfig, split_address
 from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
-from service.interceptors import (
-    CallInterceptor,
-    RpcMethod,
-    RpcObserver,
-    as_told,
-    entry_of,
-    request_id_var,
-    value_or_error,
-)
+from service.interceptors import CallInterceptor, as_told, entry_of, value_or_error
 from service.request import Translation, TranslationRequest
 from service.translator import Translator
 from service.validation import Validator
@@ -48,7 +40,6 @@ METHODS = (
 AddOn = Callable[[grpc.aio.Server], Awaitable[None]]
 _Parts = tuple[Validator, Translator]
 _MAX_ITEM_ID_CHARACTERS = 128
-_call_numbers = itertools.count(1)
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -109,7 +100,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         with self._active():
             valid = validator.validate(
                 request_from_proto(
-                    request, request_id=_call_key(), deadline=self._deadline(context)
+                    request, request_id=call_var.get().key, deadline=self._deadline(context)
                 )
             )
             translations = await translator.translate(valid)
@@ -137,7 +128,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         answer = functools.partial(
             self._answer_item,
             parts=self._ready(),
-            key=_call_key(),
+            key=call_var.get().key,
             deadline=self._deadline(context),
             unanswered=set(),
         )
@@ -298,11 +289,6 @@ def listen_fault(address: str) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def _call_key() -> str:
-    """Name a call, for logs and for the scheduler's turns: request ids come from clients and may repeat."""
-    return f"{request_id_var.get()}#{next(_call_numbers)}"
 
 
 def _item_fault(item_id: str, unanswered: set[str]) -> DragomanError | None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import itertools
 import logging
 import math
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -27,6 +27,15 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from service.calls import (
+    Call,
+    RpcEnded,
+    RpcMethod,
+    RpcObserver,
+    RpcStarted,
+    call_var,
+    request_id_var,
+)
 from service.errors import (
     CancelledRequestError,
     DeadlineError,
@@ -44,14 +53,10 @@ __all__ = [
     "ERROR_TABLE",
     "CallInterceptor",
     "ErrorEntry",
-    "RpcEnded",
-    "RpcMethod",
-    "RpcObserver",
     "as_told",
     "describe_error",
     "entry_of",
     "method_of",
-    "request_id_var",
     "status_of",
     "value_or_error",
 ]
@@ -60,9 +65,7 @@ Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
-request_id_var: ContextVar[str] = ContextVar("request_id", default="")
-"""The request id of the call that runs: the client's `x-request-id`, or one of ours."""
-
+_call_numbers = itertools.count(1)
 _REQUEST_ID = "x-request-id"
 _MAX_REQUEST_ID_CHARACTERS = 128
 _STATUS_TRAILER = "grpc-status-details-bin"
@@ -94,39 +97,6 @@ ERROR_TABLE: dict[type[BaseException], ErrorEntry] = {
 """The nearest class of an error decides. Everything else is a fault of ours."""
 
 _FAULT_OF_OURS = ErrorEntry(grpc.StatusCode.INTERNAL, 500, None)
-
-
-@dataclass(frozen=True, slots=True)
-class RpcMethod:
-    """A registered method, as metrics label it."""
-
-    kind: str
-    """"unary", "client_stream", "server_stream" or "bidi_stream"."""
-    service: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RpcEnded:
-    """A call that ended."""
-
-    method: RpcMethod
-    code: str
-    """Name of the gRPC status code, such as "OK"."""
-    seconds: float
-
-
-class RpcObserver(Protocol):
-    """Receives what happened to calls."""
-
-    def on_rpc_started(self, method: RpcMethod) -> None:
-        """A call began."""
-
-    def on_rpc_ended(self, ended: RpcEnded) -> None:
-        """A call ended."""
-
-    def on_rejected(self, reason: str) -> None:
-        """A request, or one text of it, was refused."""
 
 
 def entry_of(error: BaseException) -> ErrorEntry:
@@ -237,17 +207,33 @@ class _Call:
         self._observer = observer
         self._clock = clock
         self._began = clock()
+        self._key = ""
 
     async def __aenter__(self) -> None:
-        request_id_var.set(_request_id(self._context))
-        self._context.set_trailing_metadata(((_REQUEST_ID, request_id_var.get()),))
-        self._observer.on_rpc_started(self._method)
+        metadata = self._context.invocation_metadata() or ()
+        request_id = _request_id(metadata)
+        self._key = f"{request_id}#{next(_call_numbers)}"
+        request_id_var.set(request_id)
+        call_var.set(Call(self._key))
+        self._context.set_trailing_metadata(((_REQUEST_ID, request_id),))
+        self._observer.on_rpc_started(
+            RpcStarted(method=self._method, key=self._key, request_id=request_id, metadata=metadata)
+        )
 
     async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         code = self._code(error)
         seconds = self._clock() - self._began
-        self._observer.on_rpc_ended(RpcEnded(self._method, code.name, seconds))
-        logger.debug("%s ended with %s after %.3f s", self._method.name, code.name, seconds)
+        self._observer.on_rpc_ended(
+            RpcEnded(method=self._method, key=self._key, code=code.name, seconds=seconds)
+        )
+        try:
+            await self._tell_client(code, error)
+        finally:
+            self._log(
+                code, seconds
+            )  # after a fault has had its own line, which then is the only one
+
+    async def _tell_client(self, code: grpc.StatusCode, error: BaseException | None) -> None:
         if error is None or isinstance(error, grpc.aio.AbortError):
             return
         if isinstance(error, asyncio.CancelledError):
@@ -256,6 +242,25 @@ class _Call:
                 await self._context.abort(code, "The call was cancelled.")
             return
         await self._abort(error)
+
+    def _log(self, code: grpc.StatusCode, seconds: float) -> None:
+        """Write the one line of the call, if nothing was written yet. Probes and reflection are for debugging."""
+        is_ours = not self._method.service.startswith("grpc.")
+        level = logging.WARNING if code in _FAULTS else logging.INFO
+        logger.log(
+            level if is_ours else logging.DEBUG,
+            "%s ended with %s after %.3f s",
+            self._method.name,
+            code.name,
+            seconds,
+            extra={
+                "fields": {
+                    "method": f"{self._method.service}/{self._method.name}",
+                    "code": code.name,
+                    "seconds": round(seconds, 6),
+                }
+            },
+        )
 
     def _code(self, error: BaseException | None) -> grpc.StatusCode:
         if error is None or isinstance(error, grpc.aio.AbortError):
@@ -339,14 +344,15 @@ async def _decoded_stream(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield _decoded(request)
 
 
-def _request_id(context: Any) -> str:
-    for key, value in context.invocation_metadata() or ():
+def _request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    for key, value in metadata:
         if (
             key == _REQUEST_ID
+            and isinstance(value, str)
             and 0 < len(value) <= _MAX_REQUEST_ID_CHARACTERS
             and value.isprintable()
         ):
-            return str(value)
+            return value
     return uuid.uuid4().hex
 
 
@@ -359,6 +365,13 @@ def _short(message: str) -> str:
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_FAULTS = (
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DATA_LOSS,
+)
+"""Ends that are no fault of the client."""
 _CREATORS: dict[str, Callable[..., Any]] = {
     "unary_unary": grpc.stream_unary_rpc_method_handler,
     "unary_stream": grpc.stream_stream_rpc_method_handler,

@@ -20,12 +20,19 @@ from prometheus_client import (
     ProcessCollector,
 )
 
+from service.calls import STATUS_NAMES, RpcEnded, RpcMethod, RpcStarted
 from service.errors import ConfigError
-from service.interceptors import RpcEnded, RpcMethod
 from service.request import Outcome
-from service.stats import Gauges, SequenceStats, StepStats
+from service.stats import Gauges, SequenceStats, StepStats, TextStage, TextStats
 
-__all__ = ["GUARDS", "REJECTIONS", "MetricsServer", "ModelInfo", "PrometheusObserver"]
+__all__ = [
+    "GUARDS",
+    "REJECTIONS",
+    "MetricsServer",
+    "ModelInfo",
+    "ModelLimits",
+    "PrometheusObserver",
+]
 
 _OTHER = "other"
 REJECTIONS = ("queue_full", "deadline", "invalid", "rate", "draining")
@@ -73,6 +80,9 @@ _GAUGES = {
     "dragoman_running_rows": "Decoder rows in use.",
     "dragoman_kv_cache_bytes": "Bytes of live rows in the caches.",
     "dragoman_kv_reserved_bytes": "Memory held for the caches.",
+    "dragoman_queue_limit": "Sentences that may wait.",
+    "dragoman_row_limit": "Decoder rows that may run, all workers together.",
+    "dragoman_kv_limit_bytes": "Bytes that running sentences may reserve, all workers together.",
 }
 _HISTOGRAMS = {
     "dragoman_queue_seconds": ("Time that a sentence waited.", _QUEUE_BUCKETS),
@@ -95,6 +105,16 @@ class ModelInfo:
     provider: str
     precision: str
     threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLimits:
+    """How much a loaded model may hold, all its workers together: what its gauges are measured against."""
+
+    queue: int
+    """Sentences that may wait."""
+    rows: int
+    kv_bytes: int
 
 
 class _Families:
@@ -150,6 +170,12 @@ class _Families:
             name: histogram(name, text, ("model",), buckets)
             for name, (text, buckets) in _HISTOGRAMS.items()
         }
+        self.text_seconds = histogram(
+            "dragoman_text_seconds",
+            "Time that the texts of a request took to prepare or to detokenize.",
+            ("model", "stage"),
+            _QUEUE_BUCKETS,
+        )
 
 
 class _ModelMetrics:
@@ -158,6 +184,7 @@ class _ModelMetrics:
     def __init__(self, families: _Families, model: str) -> None:
         self.gauges = {name: each.labels(model) for name, each in families.gauges.items()}
         self.histograms = {name: each.labels(model) for name, each in families.histograms.items()}
+        self.text_seconds = {s: families.text_seconds.labels(model, s.value) for s in TextStage}
         self.sentences = {o: families.sentences.labels(model, o.value) for o in Outcome}
         self.source_tokens = families.tokens.labels(model, "source")
         self.target_tokens = families.tokens.labels(model, "target")
@@ -177,17 +204,23 @@ class PrometheusObserver:
         self._families = _Families(registry)
         self._models: dict[str, _ModelMetrics] = {}
 
-    def start_model(self, info: ModelInfo) -> None:
+    def start_model(self, info: ModelInfo, limits: ModelLimits) -> None:
         """Admit a loaded model as a label, with all its counters at zero."""
-        self._models[info.model] = _ModelMetrics(self._families, info.model)
+        metrics = self._models[info.model] = _ModelMetrics(self._families, info.model)
+        metrics.gauges["dragoman_queue_limit"].set(limits.queue)
+        metrics.gauges["dragoman_row_limit"].set(limits.rows)
+        metrics.gauges["dragoman_kv_limit_bytes"].set(limits.kv_bytes)
         labels = {name: str(value) for name, value in dataclasses.asdict(info).items()}
         self._families.model_info.labels(**labels).set(1)
 
     def start_methods(self, methods: Iterable[RpcMethod]) -> None:
-        """Show the registered methods with all their counters at zero."""
+        """Show the registered methods with all their counters at zero: a rate sees the first error, too."""
         for method in methods:
-            self._families.rpc_started.labels(method.kind, method.service, method.name)
-            self._families.rpc_seconds.labels(method.kind, method.service, method.name)
+            labels = (method.kind, method.service, method.name)
+            self._families.rpc_started.labels(*labels)
+            self._families.rpc_seconds.labels(*labels)
+            for code in STATUS_NAMES:
+                self._families.rpc_handled.labels(*labels, code)
 
     def on_step(self, stats: StepStats) -> None:
         """A step ended."""
@@ -209,6 +242,10 @@ class PrometheusObserver:
             model.source_tokens.inc(stats.source_tokens)
         model.target_tokens.inc(stats.target_tokens)
 
+    def on_text(self, stats: TextStats) -> None:
+        """The texts of a request went through a stage."""
+        self._model(stats.model).text_seconds[stats.stage].observe(stats.seconds)
+
     def on_gauges(self, gauges: Gauges) -> None:
         """What a model holds has changed."""
         metrics = self._model(gauges.model).gauges
@@ -226,8 +263,9 @@ class PrometheusObserver:
         """A guard acted on an answer."""
         self._model(model).guards[guard if guard in GUARDS else _OTHER].inc()
 
-    def on_rpc_started(self, method: RpcMethod) -> None:
+    def on_rpc_started(self, started: RpcStarted) -> None:
         """A call began."""
+        method = started.method
         self._families.rpc_started.labels(method.kind, method.service, method.name).inc()
 
     def on_rpc_ended(self, ended: RpcEnded) -> None:

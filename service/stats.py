@@ -6,12 +6,21 @@ thread.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Protocol
 
 from service.request import Outcome
 
-__all__ = ["Gauges", "NullObserver", "Observer", "SequenceStats", "StepStats"]
+__all__ = [
+    "Gauges",
+    "NullObserver",
+    "Observer",
+    "SequenceStats",
+    "StepStats",
+    "TextStage",
+    "TextStats",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,34 @@ class SequenceStats:
     """A limit cut its best hypothesis."""
     admitted: bool
     """Whether it came as far as the encoder."""
+    request_id: str
+    """Key of the call that it belongs to."""
+    left: float
+    """When it left, on the monotonic clock."""
+
+
+class TextStage(enum.Enum):
+    """What is done to texts. The values are the labels of `dragoman_text_seconds`."""
+
+    PREPARE = "prepare"
+    """From texts to token ids: segment and tokenize."""
+    DETOKENIZE = "detokenize"
+    """From hypotheses to texts: detokenize and reassemble."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextStats:
+    """The texts of one request went through one stage."""
+
+    model: str
+    request_id: str
+    """Key of the call that it belongs to."""
+    stage: TextStage
+    began: float
+    """On the monotonic clock."""
+    seconds: float
+    num_texts: int
+    num_segments: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +116,9 @@ class Observer(Protocol):
     def on_sequence(self, stats: SequenceStats) -> None:
         """A sentence left."""
 
+    def on_text(self, stats: TextStats) -> None:
+        """The texts of a request went through a stage."""
+
     def on_gauges(self, gauges: Gauges) -> None:
         """What a model holds has changed."""
 
@@ -96,6 +136,9 @@ class NullObserver:
         pass
 
     def on_sequence(self, stats: SequenceStats) -> None:
+        pass
+
+    def on_text(self, stats: TextStats) -> None:
         pass
 
     def on_gauges(self, gauges: Gauges) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
 from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from service.errors import DragomanError, EngineDeadError, SourceTooLongError
 from service.reassembly import TranslatedSegment, reassemble
 from service.request import Outcome, Sequence, SequenceResult, Translation, ValidRequest
 from service.segmenter import Segmenter, Span, split_to_fit
+from service.stats import NullObserver, Observer, TextStage, TextStats
 
 __all__ = ["ServedModel", "SourceTokenizer", "Translator"]
 
@@ -71,8 +73,12 @@ class Translator:
         *,
         num_text_threads: int = 2,
         max_text_segments: int = 5_000,
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the loaded models; their names must differ."""
+        """Take the loaded models; their names must differ. The observer is told of the work on texts."""
+        self._observer = observer or NullObserver()
+        self._clock = clock
         self._max_text_segments = max_text_segments
         self._models: Mapping[str, ServedModel] = {each.manifest.name: each for each in models}
         self._segmenters = {
@@ -114,12 +120,15 @@ class Translator:
         return results
 
     def _prepare(self, request: ValidRequest) -> list[_Item]:
-        return [
+        began = self._clock()
+        items = [
             _Item(text, error=request.item_errors[index])
             if index in request.item_errors
             else self._prepare_text(text, request)
             for index, text in enumerate(request.contents)
         ]
+        self._tell(TextStage.PREPARE, request, items, began)
+        return items
 
     def _prepare_text(self, text: str, request: ValidRequest) -> _Item:
         model = self._models[request.model]
@@ -162,12 +171,30 @@ class Translator:
     def _finish(
         self, request: ValidRequest, items: Items[_Item], results: Mapping[int, SequenceResult]
     ) -> list[Translation]:
-        return [
+        began = self._clock()
+        translations = [
             Translation(translated_text="", error=item.error)
             if item.error is not None
             else self._finish_text(request, item, results)
             for item in items
         ]
+        self._tell(TextStage.DETOKENIZE, request, items, began)
+        return translations
+
+    def _tell(
+        self, stage: TextStage, request: ValidRequest, items: Items[_Item], began: float
+    ) -> None:
+        self._observer.on_text(
+            TextStats(
+                model=request.model,
+                request_id=request.request_id,
+                stage=stage,
+                began=began,
+                seconds=self._clock() - began,
+                num_texts=len(items),
+                num_segments=sum(len(item.spans) for item in items),
+            )
+        )
 
     def _finish_text(
         self, request: ValidRequest, item: _Item, results: Mapping[int, SequenceResult]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from service.engine.base import Encoded, EngineFacts
 from service.errors import EngineStepError
 from service.rows import Candidates, Edits, RowMoves
-from service.stats import Gauges, SequenceStats, StepStats
+from service.stats import Gauges, SequenceStats, StepStats, TextStats
 
 LogProbs = NDArray[np.float32]
 Script = Callable[[tuple[int, ...], tuple[int, ...]], LogProbs]
@@ -200,6 +200,7 @@ class CollectingObserver:
 
     steps: list[StepStats] = field(default_factory=list)
     sequences: list[SequenceStats] = field(default_factory=list)
+    texts: list[TextStats] = field(default_factory=list)
     gauges: list[Gauges] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     guards: list[str] = field(default_factory=list)
@@ -209,6 +210,9 @@ class CollectingObserver:
 
     def on_sequence(self, stats: SequenceStats) -> None:
         self.sequences.append(stats)
+
+    def on_text(self, stats: TextStats) -> None:
+        self.texts.append(stats)
 
     def on_gauges(self, gauges: Gauges) -> None:
         self.gauges.append(gauges)

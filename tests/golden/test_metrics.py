@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from service.interceptors import RpcEnded, RpcMethod
-from service.metrics import ModelInfo, PrometheusObserver
+from service.calls import RpcEnded, RpcMethod, RpcStarted
+from service.metrics import ModelInfo, ModelLimits, PrometheusObserver
 from tests.golden_files import assert_matches_golden
 
 
@@ -21,11 +21,12 @@ def test_metrics_are_the_golden_ones() -> None:
             provider="cpu",
             precision="int8",
             threads=1,
-        )
+        ),
+        ModelLimits(queue=1, rows=1, kv_bytes=1),
     )
     method = RpcMethod("unary", "service", "Method")
-    observer.on_rpc_started(method)
-    observer.on_rpc_ended(RpcEnded(method, "OK", 0.1))
+    observer.on_rpc_started(RpcStarted(method=method))
+    observer.on_rpc_ended(RpcEnded(method=method, code="OK", seconds=0.1))
     lines = set()
     for family in registry.collect():
         if not family.name.startswith(("process_", "python_")):

@@ -7,11 +7,11 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
+from service.calls import STATUS_NAMES, RpcEnded, RpcMethod, RpcStarted
 from service.errors import ConfigError
-from service.interceptors import RpcMethod
-from service.metrics import MetricsServer, ModelInfo, PrometheusObserver
+from service.metrics import MetricsServer, ModelInfo, ModelLimits, PrometheusObserver
 from service.request import Outcome
-from service.stats import Gauges, SequenceStats, StepStats
+from service.stats import Gauges, SequenceStats, StepStats, TextStage, TextStats
 
 INFO = ModelInfo(
     model="en-pt",
@@ -22,6 +22,7 @@ INFO = ModelInfo(
     precision="int8",
     threads=2,
 )
+LIMITS = ModelLimits(queue=100, rows=256, kv_bytes=1000)
 METHOD = RpcMethod("unary", "service", "Method")
 
 
@@ -33,7 +34,7 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def observer(registry: CollectorRegistry) -> PrometheusObserver:
     observer = PrometheusObserver(registry)
-    observer.start_model(INFO)
+    observer.start_model(INFO, LIMITS)
     observer.start_methods([METHOD])
     return observer
 
@@ -50,6 +51,8 @@ def _sequence(**changes: object) -> SequenceStats:
         "sentence_seconds": 2.75,
         "truncated": False,
         "admitted": True,
+        "request_id": "r#1",
+        "left": 10.0,
     }
     return SequenceStats(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -95,6 +98,52 @@ def test_a_sentence_that_never_ran_counts_no_tokens_and_no_engine_time(
     assert registry.get_sample_value("dragoman_tokens_total", {**model, "side": "source"}) == 0
     assert registry.get_sample_value("dragoman_decode_seconds_count", model) == 0
     assert registry.get_sample_value("dragoman_queue_seconds_count", model) == 1
+
+
+def test_work_on_texts_is_timed_by_stage(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    observer.on_text(
+        TextStats(
+            model="en-pt",
+            request_id="r#1",
+            stage=TextStage.DETOKENIZE,
+            began=1.0,
+            seconds=0.25,
+            num_texts=1,
+            num_segments=3,
+        )
+    )
+    labels = {"model": "en-pt", "stage": "detokenize"}
+    assert registry.get_sample_value("dragoman_text_seconds_sum", labels) == 0.25
+    labels = {"model": "en-pt", "stage": "prepare"}
+    assert registry.get_sample_value("dragoman_text_seconds_count", labels) == 0
+
+
+def test_a_model_tells_the_limits_that_its_gauges_are_measured_against(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    values = [
+        registry.get_sample_value(name, {"model": "en-pt"})
+        for name in ("dragoman_queue_limit", "dragoman_row_limit", "dragoman_kv_limit_bytes")
+    ]
+    assert values == [100, 256, 1000]
+
+
+def test_every_code_of_a_method_stands_at_zero_so_that_a_rate_sees_the_first_error(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    labels = {"grpc_type": "unary", "grpc_service": "service", "grpc_method": "Method"}
+    for code in STATUS_NAMES:
+        value = registry.get_sample_value(
+            "grpc_server_handled_total", {**labels, "grpc_code": code}
+        )
+        assert value == 0
+    observer.on_rpc_started(RpcStarted(method=METHOD))
+    observer.on_rpc_ended(RpcEnded(method=METHOD, code="INTERNAL", seconds=0.1))
+    internal = {**labels, "grpc_code": "INTERNAL"}
+    assert registry.get_sample_value("grpc_server_started_total", labels) == 1
+    assert registry.get_sample_value("grpc_server_handled_total", internal) == 1
 
 
 def test_a_step_counts_rows_and_padding(
