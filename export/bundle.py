@@ -17,10 +17,12 @@ from typing import Any, Protocol
 
 from export.errors import BundleError
 from export.manifest import (
+    COLUMNS_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     FORMAT_VERSION,
     MANIFEST_FILE,
+    SHORTLIST_DECODER_FILE,
     Architecture,
     DecodingDefaults,
     FileEntry,
@@ -37,10 +39,12 @@ from export.manifest import (
 )
 
 __all__ = [
+    "COLUMNS_FILE",
     "DECODER_FILE",
     "ENCODER_FILE",
     "FORMAT_VERSION",
     "MANIFEST_FILE",
+    "SHORTLIST_DECODER_FILE",
     "Architecture",
     "Bundle",
     "BundleError",
@@ -80,6 +84,22 @@ class Bundle:
     def decoder_path(self) -> Path:
         """The decoder graph."""
         return self.directory / DECODER_FILE
+
+    @property
+    def shortlist_path(self) -> Path | None:
+        """The lists of a vocabulary shortlist, if there is one."""
+        name = self.manifest.shortlist
+        return None if name is None else self.directory / name
+
+    @property
+    def shortlist_decoder_path(self) -> Path:
+        """The decoder graph that takes lists."""
+        return self.directory / SHORTLIST_DECODER_FILE
+
+    @property
+    def columns_path(self) -> Path:
+        """The graph that fetches columns of the output projection."""
+        return self.directory / COLUMNS_FILE
 
     @property
     def source_tokenizer_path(self) -> Path:

@@ -11,9 +11,11 @@ from pathlib import Path
 import onnx
 
 from export.bundle import (
+    COLUMNS_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     MANIFEST_FILE,
+    SHORTLIST_DECODER_FILE,
     Architecture,
     Bundle,
     BundleError,
@@ -33,8 +35,27 @@ from export.errors import ExportError
 from export.graphs import DecoderGraph, EncoderGraph
 from export.layers import FloatLayers, LayerFactory
 from export.quantize import Int8Layers
-from export.signature import decoder_inputs, decoder_outputs, encoder_inputs, encoder_outputs
-from export.tracing import WEIGHTS_FILE, SharedWeights, decoder_example, encoder_example, to_onnx
+from export.shortlist import SHORTLIST_FILE, Shortlist, save_shortlist, shortlist_faults
+from export.shortlist_graphs import ColumnsGraph, ShortlistDecoderGraph
+from export.signature import (
+    column_inputs,
+    column_outputs,
+    decoder_inputs,
+    decoder_outputs,
+    encoder_inputs,
+    encoder_outputs,
+    shortlist_decoder_inputs,
+    shortlist_decoder_outputs,
+)
+from export.tracing import (
+    WEIGHTS_FILE,
+    SharedWeights,
+    columns_example,
+    decoder_example,
+    encoder_example,
+    shortlist_decoder_example,
+    to_onnx,
+)
 from model.checkpoint import load_model, replace_directory
 from model.config import TransformerConfig
 from model.errors import ModelError
@@ -79,6 +100,7 @@ def export_bundle(
     precision: Precision,
     facts: ModelFacts,
     extra_files: Sequence[Path] = (),
+    shortlist: Shortlist | None = None,
 ) -> Bundle:
     """Write a bundle, whole or not at all, and read it back.
 
@@ -88,6 +110,7 @@ def export_bundle(
         precision: Of the matrix products.
         facts: What the manifest says beyond the checkpoint.
         extra_files: Model card, licence: copied into the bundle under their own names.
+        shortlist: Of this vocabulary; None leaves it out.
 
     Raises:
         ExportError: The checkpoint cannot be read, or its limits cannot be met.
@@ -100,12 +123,27 @@ def export_bundle(
         raise ExportError(str(error)) from error
     manifest = _manifest(facts, precision, transformer.config, tokenizer)
     faults = [*value_faults(manifest), *_place_faults(output_dir)]
+    if shortlist is not None:
+        manifest = dataclasses.replace(manifest, shortlist=SHORTLIST_FILE)
+        faults += shortlist_faults(
+            shortlist,
+            source_vocab_size=tokenizer.source_vocab_size,
+            target_vocab_size=tokenizer.target_vocab_size,
+            eos_id=tokenizer.eos_id,
+        )
     if faults:
         raise BundleError(str(output_dir), faults)
     with replace_directory(output_dir) as directory:
         write_graphs(
-            transformer, directory, precision, facts.limits, suppressed_ids(manifest.special_tokens)
+            transformer,
+            directory,
+            precision,
+            facts.limits,
+            suppressed_ids(manifest.special_tokens),
+            with_shortlist=shortlist is not None,
         )
+        if shortlist is not None:
+            save_shortlist(directory / SHORTLIST_FILE, shortlist)
         tokenizer_files = [path.name for path in tokenizer.save(directory)]
         for path in extra_files:
             if (directory / path.name).exists() or path.name == MANIFEST_FILE:
@@ -127,29 +165,46 @@ def write_graphs(
     precision: Precision,
     limits: Limits,
     suppressed_ids: Sequence[int] = (),
+    *,
+    with_shortlist: bool = False,
 ) -> None:
-    """Write `encoder.onnx`, `decoder.onnx` and the weights that they share."""
+    """Write `encoder.onnx`, `decoder.onnx`, those that a shortlist needs, and the weights that all share."""
     layers: LayerFactory = FloatLayers()
     if precision == "int8":
         layers = Int8Layers(hidden_range(transformer))
     config = transformer.config
     table_length = _table_length(config, limits)
     shape = (config.decoder_layers, config.num_heads, config.head_size)
-    encoder = to_onnx(
-        EncoderGraph(transformer, layers, table_length),
-        encoder_example(),
-        encoder_inputs(),
-        encoder_outputs(*shape),
-    )
-    decoder = to_onnx(
-        DecoderGraph(transformer, layers, table_length, suppressed_ids),
-        decoder_example(config),
-        decoder_inputs(*shape),
-        decoder_outputs(*shape, config.target_vocab_size),
-    )
+    models = {
+        ENCODER_FILE: to_onnx(
+            EncoderGraph(transformer, layers, table_length),
+            encoder_example(),
+            encoder_inputs(),
+            encoder_outputs(*shape),
+        ),
+        DECODER_FILE: to_onnx(
+            DecoderGraph(transformer, layers, table_length, suppressed_ids),
+            decoder_example(config),
+            decoder_inputs(*shape),
+            decoder_outputs(*shape, config.target_vocab_size),
+        ),
+    }
+    if with_shortlist:
+        models[SHORTLIST_DECODER_FILE] = to_onnx(
+            ShortlistDecoderGraph(transformer, layers, table_length),
+            shortlist_decoder_example(config, precision),
+            shortlist_decoder_inputs(*shape, config.d_model, precision),
+            shortlist_decoder_outputs(*shape),
+        )
+        models[COLUMNS_FILE] = to_onnx(
+            ColumnsGraph(transformer, layers, suppressed_ids),
+            columns_example(),
+            column_inputs(),
+            column_outputs(config.d_model, precision),
+        )
     with (directory / WEIGHTS_FILE).open("wb") as stream:
         weights = SharedWeights(stream)
-        for model, file_name in ((encoder, ENCODER_FILE), (decoder, DECODER_FILE)):
+        for file_name, model in models.items():
             weights.move_out(model)
             onnx.save(model, directory / file_name)
 

@@ -27,7 +27,7 @@ from model.encoder import EncoderLayer
 from model.feed_forward import FeedForward
 from model.transformer import Transformer
 
-__all__ = ["DecoderGraph", "EncoderGraph"]
+__all__ = ["DecoderBody", "DecoderGraph", "EncoderGraph", "vocabulary_table"]
 
 _MASKED = -1e30
 """Added to a score that may not be attended: exp(masked - maximum) is exactly 0."""
@@ -67,6 +67,39 @@ class EncoderGraph(nn.Module):
         return tuple(outputs)
 
 
+class DecoderBody(nn.Module):
+    """One token of each row to its hidden state, with the caches one token longer: the decoder without its end."""
+
+    def __init__(self, transformer: Transformer, layers: LayerFactory, max_length: int) -> None:
+        """Take the decoder of `transformer`."""
+        super().__init__()
+        self.start_from_zero = transformer.config.start_from_zero_embedding
+        self.embedding = _Embedding(transformer.target_embedding, layers, max_length)
+        self.layers = nn.ModuleList(
+            _DecoderLayer(cast(DecoderLayer, layer), layers) for layer in transformer.decoder.layers
+        )
+        self.final_norm = transformer.decoder.final_norm
+
+    def forward(  # noqa: PLR0913, PLR0917 - one argument for each input of the graph
+        self,
+        input_ids: Tensor,
+        past_lengths: Tensor,
+        total_length: Tensor,
+        encoder_attention_mask: Tensor,
+        lane_rows: Tensor,
+        row_lanes: Tensor,
+        caches: list[tuple[Tensor, Tensor, Tensor, Tensor]],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Give hidden states (R, D), and keys and values of every layer."""
+        x = self.embedding(input_ids, past_lengths, self.start_from_zero)  # (R, D)
+        lanes = _Lanes(lane_rows, row_lanes, _mask_bias(encoder_attention_mask))
+        presents: list[Tensor] = []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x, key, value = layer(x, past_lengths, total_length, lanes, cache)
+            presents += [key, value]
+        return self.final_norm(x), presents
+
+
 class DecoderGraph(nn.Module):
     """One token of each row to the best candidates for the next, with the caches one token longer."""
 
@@ -79,18 +112,8 @@ class DecoderGraph(nn.Module):
     ) -> None:
         """Take the decoder of `transformer`; `suppressed_ids` are never candidates."""
         super().__init__()
-        self.start_from_zero = transformer.config.start_from_zero_embedding
-        self.embedding = _Embedding(transformer.target_embedding, layers, max_length)
-        self.layers = nn.ModuleList(
-            _DecoderLayer(cast(DecoderLayer, layer), layers) for layer in transformer.decoder.layers
-        )
-        self.final_norm = transformer.decoder.final_norm
-        projection = transformer.output_projection
-        size = padded_vocab_size(projection.out_features)
-        bias = torch.full((size,), -math.inf)
-        bias[: projection.out_features] = _bias_of(projection)
-        bias[list(suppressed_ids)] = -math.inf
-        self.output_projection = layers.vocabulary(_padded_rows(projection.weight), bias)
+        self.body = DecoderBody(transformer, layers, max_length)
+        self.output_projection = layers.vocabulary(*vocabulary_table(transformer, suppressed_ids))
 
     def forward(  # noqa: PLR0913, PLR0917 - one argument for each input of the graph
         self,
@@ -108,17 +131,31 @@ class DecoderGraph(nn.Module):
         caches: list[tuple[Tensor, Tensor, Tensor, Tensor]],
     ) -> tuple[Tensor, ...]:
         """Run one step; the arguments are described in `export.signature.decoder_inputs`."""
-        x = self.embedding(input_ids, past_lengths, self.start_from_zero)  # (R, D)
-        lanes = _Lanes(lane_rows, row_lanes, _mask_bias(encoder_attention_mask))
-        presents: list[Tensor] = []
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x, key, value = layer(x, past_lengths, total_length, lanes, cache)
-            presents += [key, value]
-        log_probs = self.output_projection(self.final_norm(x)).log_softmax(-1)  # (R, V)
+        hidden, presents = self.body(
+            input_ids,
+            past_lengths,
+            total_length,
+            encoder_attention_mask,
+            lane_rows,
+            row_lanes,
+            caches,
+        )
+        log_probs = self.output_projection(hidden).log_softmax(-1)  # (R, V)
         log_probs = edit(log_probs, edit_positions, edit_scales, edit_biases)
         candidate_ids, candidate_log_probs = best_candidates(log_probs, num_candidates)
         asked_for = F.embedding(log_prob_rows, log_probs)  # (M, V)
         return (candidate_ids, candidate_log_probs, asked_for, *presents)
+
+
+def vocabulary_table(
+    transformer: Transformer, suppressed_ids: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Give the table of the output projection, (V, D), and its bias, (V,): -inf for what is never a candidate."""
+    projection = transformer.output_projection
+    bias = torch.full((padded_vocab_size(projection.out_features),), -math.inf)
+    bias[: projection.out_features] = _bias_of(projection)
+    bias[list(suppressed_ids)] = -math.inf
+    return _padded_rows(projection.weight), bias
 
 
 class _Embedding(nn.Module):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 __all__ = ["FloatLayers", "LayerFactory"]
@@ -27,6 +29,12 @@ class LayerFactory(Protocol):
 
     def embedding(self, weight: Tensor) -> nn.Module:
         """Create the look-up in a table of shape (V, D)."""
+
+    def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
+        """Create the look-up of words (U,) in the table that `vocabulary` has: what `product` wants of them."""
+
+    def product(self) -> nn.Module:
+        """Create x times columns that are given with it, for rows (R, D): at least R rows (.., U)."""
 
 
 class FloatLayers:
@@ -51,6 +59,12 @@ class FloatLayers:
         embedding.weight.data = weight.detach()
         return embedding
 
+    def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
+        return _FloatColumns(self.embedding(weight), bias)
+
+    def product(self) -> nn.Module:
+        return _FloatProduct()
+
 
 class _FloatLinear(nn.Module):
     """x W + b, with W stored as the product reads it, (K, N)."""
@@ -71,3 +85,25 @@ class _FloatParallel(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return tuple(linear(x) for linear in self.linears)
+
+
+class _FloatColumns(nn.Module):
+    """Some columns of W^T, (D, U), and of b, (U,)."""
+
+    bias: Tensor
+
+    def __init__(self, table: nn.Module, bias: Tensor) -> None:
+        super().__init__()
+        self.table = table
+        self.register_buffer("bias", bias.detach().clone())
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table(ids).t(), F.embedding(ids, self.bias.unsqueeze(-1)).squeeze(-1)
+
+
+class _FloatProduct(nn.Module):
+    """x W + b for a W that is no constant."""
+
+    def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+        # A row alone would be another kernel, with another order of its sums: so one row more than there are.
+        return torch.cat([x, x[:1]]) @ weights + biases

@@ -19,10 +19,12 @@ from typing import Any, Literal
 from export.errors import BundleError
 
 __all__ = [
+    "COLUMNS_FILE",
     "DECODER_FILE",
     "ENCODER_FILE",
     "FORMAT_VERSION",
     "MANIFEST_FILE",
+    "SHORTLIST_DECODER_FILE",
     "Architecture",
     "DecodingDefaults",
     "FileEntry",
@@ -38,10 +40,12 @@ __all__ = [
     "value_faults",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
+SHORTLIST_DECODER_FILE = "decoder.shortlist.onnx"
+COLUMNS_FILE = "columns.onnx"
 
 _MOST = 10_000_000
 _BOUNDS: dict[str, tuple[int, int]] = {
@@ -199,6 +203,9 @@ class Manifest:
     scores: tuple[Score, ...] = ()
     """As measured, for the model card."""
 
+    shortlist: str | None = None
+    """File of the vocabulary shortlist, which `decoder.shortlist.onnx` and `columns.onnx` go with; since format 2."""
+
     files: dict[str, FileEntry]
     """Every file of the bundle but the manifest itself."""
 
@@ -339,7 +346,10 @@ def _listing_faults(manifest: Manifest) -> Iterator[str]:
     """Find files that the server needs and `files` does not list."""
     if set(manifest.tokenizer_files) != {"source", "target"}:
         yield "`tokenizer_files` must have the keys `source` and `target` and no other"
-    for name in sorted({ENCODER_FILE, DECODER_FILE, *manifest.tokenizer_files.values()}):
+    needed = {ENCODER_FILE, DECODER_FILE, *manifest.tokenizer_files.values()}
+    if manifest.shortlist is not None:
+        needed |= {manifest.shortlist, SHORTLIST_DECODER_FILE, COLUMNS_FILE}
+    for name in sorted(needed):
         if name not in manifest.files:
             yield f"`files` does not list {name!r}"
 

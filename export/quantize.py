@@ -46,6 +46,14 @@ class Int8Layers:
         """Create the look-up in a table of int8 rows."""
         return _Int8Embedding(weight)
 
+    def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
+        """Create the look-up of columns in the table of `vocabulary`."""
+        return _Int8ColumnTable(weight, bias)
+
+    def product(self) -> nn.Module:
+        """Create the product of `vocabulary` for columns that are given with its input."""
+        return _Int8Product(self._hidden_range)
+
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round a matrix to int8 with one scale for each row.
@@ -143,6 +151,40 @@ class _Int8Vocabulary(nn.Module):
         scale = torch.tensor(self.input_scale)
         rounded = _quantize(x, scale, _ZERO_POINT)
         return _multiply(rounded, self.weight.t(), scale, self.scales, _ZERO_POINT, self.bias)
+
+
+class _Int8ColumnTable(nn.Module):
+    """Some columns of W^T, (D, U), of b and of the scales, (U,); W is stored as an embedding stores it, (V, D)."""
+
+    weight: Tensor
+    scales: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        rounded, scales = quantize_rows(weight)
+        self.register_buffer("weight", rounded)
+        self.register_buffer("scales", scales)
+        self.register_buffer("bias", bias.detach().clone())
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        biases, scales = (
+            F.embedding(ids, v.unsqueeze(-1)).squeeze(-1) for v in (self.bias, self.scales)
+        )
+        return F.embedding(ids, self.weight).t(), biases, scales
+
+
+class _Int8Product(nn.Module):
+    """x W^T + b as `_Int8Vocabulary` has it, for a W and b that come with x; the sums are exact integers there too."""
+
+    def __init__(self, input_range: float) -> None:
+        super().__init__()
+        self.input_scale = input_range / 127
+
+    def forward(self, x: Tensor, weights: Tensor, biases: Tensor, scales: Tensor) -> Tensor:
+        scale = torch.tensor(self.input_scale)
+        rounded = _quantize(x, scale, _ZERO_POINT)
+        return _multiply(rounded, weights, scale, scales, _ZERO_POINT, biases)
 
 
 class _Int8Embedding(nn.Module):

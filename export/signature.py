@@ -3,7 +3,8 @@
 Torch-free, shared by the exporter, the parity checks and the serving engine. Names follow optimum's where a
 counterpart exists. Shape letters: `B` sentences, `R` decoder rows, `S` source length, `C` cache capacity, `H` heads,
 `Dh` head size, `V` vocabulary, `J` lanes of one sentence in cross-attention (at least 2), `N` candidates a row,
-`E` edits, `M` rows whose whole distribution is wanted.
+`E` edits, `M` rows whose whole distribution is wanted. With a shortlist: `U` words of all lists of a step, `W` blocks
+of `VOCAB_BLOCK` words in the longest of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from dataclasses import dataclass
 __all__ = [
     "CANDIDATE_IDS",
     "CANDIDATE_LOG_PROBS",
+    "COLUMN_BIASES",
+    "COLUMN_IDS",
+    "COLUMN_SCALES",
+    "COLUMN_WEIGHTS",
     "DISABLED_OPTIMIZERS",
     "EDIT_BIASES",
     "EDIT_POSITIONS",
@@ -21,6 +26,8 @@ __all__ = [
     "ENCODER_MASK",
     "INPUT_IDS",
     "LANE_ROWS",
+    "LIST_COLUMNS",
+    "LIST_IDS",
     "LOG_PROBS",
     "LOG_PROB_ROWS",
     "MIN_CAPACITY",
@@ -34,6 +41,8 @@ __all__ = [
     "TOTAL_LENGTH",
     "VOCAB_BLOCK",
     "TensorSpec",
+    "column_inputs",
+    "column_outputs",
     "cross_key",
     "cross_value",
     "decoder_inputs",
@@ -47,6 +56,8 @@ __all__ = [
     "present_cross_value",
     "present_self_key",
     "present_self_value",
+    "shortlist_decoder_inputs",
+    "shortlist_decoder_outputs",
     "tensor_faults",
 ]
 
@@ -83,6 +94,12 @@ CANDIDATE_IDS = "candidate_ids"
 CANDIDATE_LOG_PROBS = "candidate_log_probs"
 LOG_PROBS = "log_probs"
 LOG_PROB_ROWS = "log_prob_rows"
+COLUMN_IDS = "column_ids"
+COLUMN_WEIGHTS = "column_weights"
+COLUMN_SCALES = "column_scales"
+COLUMN_BIASES = "column_biases"
+LIST_COLUMNS = "list_columns"
+LIST_IDS = "list_ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +228,52 @@ def decoder_outputs(
         specs.append(TensorSpec(present_self_key(layer), "float32", cache_axes))
         specs.append(TensorSpec(present_self_value(layer), "float32", cache_axes))
     return tuple(specs)
+
+
+def column_inputs() -> tuple[TensorSpec, ...]:
+    """Inputs of the columns graph: the target words whose columns of the output projection are wanted."""
+    return (TensorSpec(COLUMN_IDS, "int64", ("U",)),)
+
+
+def column_outputs(d_model: int, precision: str) -> tuple[TensorSpec, ...]:
+    """Outputs of the columns graph, inputs of the decoder: weights (D, U), biases and, with int8, scales."""
+    weights = TensorSpec(
+        COLUMN_WEIGHTS, "int8" if precision == "int8" else "float32", (d_model, "U")
+    )
+    biases = TensorSpec(COLUMN_BIASES, "float32", ("U",))
+    scales = TensorSpec(COLUMN_SCALES, "float32", ("U",))
+    return (weights, biases, scales) if precision == "int8" else (weights, biases)
+
+
+def shortlist_decoder_inputs(
+    num_layers: int, num_heads: int, head_size: int, d_model: int, precision: str
+) -> tuple[TensorSpec, ...]:
+    """Inputs of the decoder graph that looks at each sentence's own words only.
+
+    Those of `decoder_inputs`, and the columns of the union of all lists, in any order. `list_columns` gives the column
+    of each word of a sentence's list and `list_ids` the word itself; words ascend, and a list is filled up with a
+    column whose bias is -inf. The second number of an edit is a place in the list of the row's sentence, not a word.
+    """
+    common = decoder_inputs(num_layers, num_heads, head_size)
+    list_axes = ("B", "W", VOCAB_BLOCK)
+    return (
+        *common,
+        *column_outputs(d_model, precision),
+        TensorSpec(LIST_COLUMNS, "int64", list_axes),
+        TensorSpec(LIST_IDS, "int64", list_axes),
+    )
+
+
+def shortlist_decoder_outputs(
+    num_layers: int, num_heads: int, head_size: int
+) -> tuple[TensorSpec, ...]:
+    """Outputs of the shortlist's decoder graph: as `decoder_outputs`, but `log_probs` go over the row's list."""
+    return tuple(
+        TensorSpec(LOG_PROBS, "float32", ("M", "W", VOCAB_BLOCK))
+        if spec.name == LOG_PROBS
+        else spec
+        for spec in decoder_outputs(num_layers, num_heads, head_size, vocab_size=VOCAB_BLOCK)
+    )
 
 
 def tensor_faults(

@@ -17,15 +17,17 @@ from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 from torch import nn
 
-from export.signature import TensorSpec
+from export.signature import VOCAB_BLOCK, TensorSpec, column_outputs
 from model.config import TransformerConfig
 
 __all__ = [
     "OPSET",
     "WEIGHTS_FILE",
     "SharedWeights",
+    "columns_example",
     "decoder_example",
     "encoder_example",
+    "shortlist_decoder_example",
     "to_onnx",
 ]
 
@@ -192,3 +194,23 @@ def decoder_example(config: TransformerConfig) -> tuple[Any, ...]:
         ints(wanted),
         caches,
     )
+
+
+def shortlist_decoder_example(config: TransformerConfig, precision: str) -> tuple[Any, ...]:
+    """Add a union of columns and lists to `decoder_example`."""
+    union, blocks = 130, 6
+    columns = tuple(
+        torch.zeros(
+            [union if axis == "U" else int(axis) for axis in spec.axes],
+            dtype=torch.int8 if spec.dtype == "int8" else torch.float32,
+        )
+        for spec in column_outputs(config.d_model, precision)
+    )
+    common = decoder_example(config)
+    lists = torch.zeros(len(common[3]), blocks, VOCAB_BLOCK, dtype=torch.int64)
+    return (*common, columns, lists, lists.clone())
+
+
+def columns_example() -> tuple[torch.Tensor, ...]:
+    """Make the input for tracing the look-up of columns."""
+    return (torch.zeros(5, dtype=torch.int64),)

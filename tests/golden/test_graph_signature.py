@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from export.signature import (
     TensorSpec,
+    column_inputs,
+    column_outputs,
     decoder_inputs,
     decoder_outputs,
     encoder_inputs,
     encoder_outputs,
+    shortlist_decoder_inputs,
+    shortlist_decoder_outputs,
 )
 from tests.golden_files import assert_matches_golden
 
@@ -25,6 +29,16 @@ def test_graph_signatures_are_unchanged() -> None:
         *lines("decoder inputs, 2 layers, 8 heads of 32", decoder_inputs(2, 8, 32)),
         *lines(
             "decoder outputs, 2 layers, 8 heads of 32, 1000 words", decoder_outputs(2, 8, 32, 1000)
+        ),
+        *lines("columns inputs", column_inputs()),
+        *lines("columns outputs, 256 wide, int8", column_outputs(256, "int8")),
+        *lines("columns outputs, 256 wide, float32", column_outputs(256, "float32")),
+        *lines(
+            "shortlist decoder inputs, 1 layer, 8 heads of 32, int8",
+            shortlist_decoder_inputs(1, 8, 32, 256, "int8"),
+        ),
+        *lines(
+            "shortlist decoder outputs, 1 layer, 8 heads of 32", shortlist_decoder_outputs(1, 8, 32)
         ),
     ]
     assert_matches_golden("graph_signature.txt", "\n".join(parts) + "\n")
