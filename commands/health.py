@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+from collections.abc import Mapping
 
 from commands.client import Client
 from commands.errors import CommandError
 
-__all__ = ["DEFAULT_ADDRESS", "add_arguments", "run"]
+__all__ = ["DEFAULT_ADDRESS", "add_arguments", "default_address", "run"]
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _MAX_SECONDS = 86_400
 
 
@@ -18,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "--address",
-        default=DEFAULT_ADDRESS,
+        default=default_address(os.environ),
         metavar="HOST:PORT",
-        help="where the server listens (default: %(default)s)",
+        help="where the server listens (default: DRAGOMAN_SERVER__LISTEN, else 127.0.0.1:50051)",
     )
     parser.add_argument(
         "--service",
@@ -35,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long to wait for an answer (default: %(default)s)",
     )
+
+
+def default_address(environ: Mapping[str, str]) -> str:
+    """Where the server of this environment is reached, so that a container's probe follows its settings."""
+    address = environ.get("DRAGOMAN_SERVER__LISTEN") or DEFAULT_ADDRESS
+    host, _, port = address.rpartition(":")
+    return f"{_EVERY_ADDRESS.get(host.strip('[]'), host)}:{port}"
 
 
 def run(arguments: argparse.Namespace) -> int:
