@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,9 @@ from service.stats import Observer
 __all__ = ["Abort", "Add", "Stop", "Worker", "WorkerGauges", "WorkerListener", "WorkerReport"]
 
 logger = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_FAULTS = 1.0
+"""A model that fails in every step writes one line a second, not one a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class Worker(threading.Thread):
         self._listener = listener
         self._busy_row_steps = 0
         self._busy_seconds = 0.0
+        self._next_fault_line = 0.0
 
     def run(self) -> None:
         """Step while there is work, until told to stop."""
@@ -143,6 +148,7 @@ class Worker(threading.Thread):
             self._observer.on_sequence(stats)
             if stats.truncated:
                 self._observer.on_guard(stats.model, "truncated")
+        self._log_failures(report.departures)
         driver = self._driver
         self._listener.on_worker_gauges(
             self._index,
@@ -161,3 +167,19 @@ class Worker(threading.Thread):
                 )
             )
             self._busy_row_steps, self._busy_seconds = 0, 0.0
+
+    def _log_failures(self, departures: list[Departure]) -> None:
+        """Tell of a step that failed, with what the runtime said. It knows token ids at most, no text."""
+        failed = [each.result for each in departures if each.result.outcome is Outcome.FAILED]
+        now = time.monotonic()
+        if not failed or now < self._next_fault_line:
+            return
+        self._next_fault_line = now + _SECONDS_BETWEEN_FAULTS
+        error = failed[0].error
+        logger.error(
+            "Model %s: %s sentences failed: %s",
+            self._driver.model,
+            len(failed),
+            error,
+            exc_info=error,
+        )

@@ -286,6 +286,23 @@ async def test_a_failed_step_fails_its_batch_and_the_next_request_works() -> Non
         assert core.is_alive
 
 
+def test_a_model_that_fails_in_every_step_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(decoder: FakeDecoder) -> None:
+        raise EngineStepError("The decoder failed.") from RuntimeError("out of memory")
+
+    async def test() -> None:
+        async with running(FakeEngine(copy_script(V), vocab_size=V, before_step=fail)) as core:
+            for number in range(1, 6):
+                await collect(core, [make_sequence((number, EOS))])
+
+    asyncio.run(asyncio.wait_for(test(), 10))
+    (record,) = [each for each in caplog.records if each.name == "service.worker"]
+    assert "1 sentences failed: The decoder failed." in record.getMessage()
+    assert "out of memory" in caplog.text
+
+
 @run_async
 async def test_a_dead_worker_fails_everybody_and_says_so_once() -> None:
     deaths: list[EngineDeadError] = []
