@@ -22,14 +22,16 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM build AS build-cpu
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[cpu]'
+    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[cpu]' \
+    && rm -rf build ./*.egg-info
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip --python /opt/dragoman/bin/python install --no-deps --force-reinstall .
 
 FROM build AS build-gpu
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[gpu]'
+    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[gpu]' \
+    && rm -rf build ./*.egg-info
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip --python /opt/dragoman/bin/python install --no-deps --force-reinstall .
