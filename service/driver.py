@@ -127,7 +127,10 @@ class Driver:
         """Encode sentences and give each a row. When the encoder fails, only they fail."""
         began = self._clock()
         try:
-            encoded = self._engine.encode([sequence.source_ids for sequence in admitted])
+            encoded = self._engine.encode(
+                [sequence.source_ids for sequence in admitted],
+                [sequence.options.full_vocabulary for sequence in admitted],
+            )
         except EngineStepError as error:
             return self._scheduler.fail(error, self._clock(), last=len(admitted))
         self._decoder.admit(encoded)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.bundle import MANIFEST_FILE, Bundle, BundleError, load_bundle, vocabulary_faults
+from export.shortlist import shortlist_faults
 from model.tokenizer import Tokenizer
 from service.config import Config
 from service.core import EngineCore
@@ -118,7 +119,17 @@ def _load(
         bundle,
         provider=config.engine.provider,
         max_encode_tokens=config.scheduler.max_encode_tokens,
+        use_shortlist=config.engine.shortlist,
     )
+    if engine.shortlist is not None:
+        faults += shortlist_faults(
+            engine.shortlist.lists,
+            source_vocab_size=tokenizer.source_vocab_size,
+            target_vocab_size=tokenizer.target_vocab_size,
+            eos_id=tokenizer.eos_id,
+        )
+    if faults:
+        raise BundleError(str(bundle.directory), faults)
     _warm_up(engine, tokenizer, bundle, config)
     num_workers = config.engine.num_workers or available_cores()
     core = EngineCore(

@@ -87,6 +87,8 @@ class DecodingOptions:
     """Shortest answer, EOS included."""
     num_hypotheses: int = 1
     """How many answers are wanted, at most `beam_size`."""
+    full_vocabulary: bool = False
+    """Search over all words although the model has a shortlist: for demands that cannot be met within a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,7 +173,9 @@ class FakeEngine:
         self.decoders.append(FakeDecoder(self))
         return self.decoders[-1]
 
-    def encode(self, sources: Sequence[tuple[int, ...]]) -> FakeEncoded:
+    def encode(
+        self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()
+    ) -> FakeEncoded:
         self.before_encode(sources)
         return FakeEncoded(tuple(sources))
 

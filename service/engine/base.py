@@ -94,11 +94,15 @@ class Engine(Protocol):
     def create_decoder(self) -> Decoder:
         """A decoder without rows, for one worker."""
 
-    def encode(self, sources: Sequence[tuple[int, ...]]) -> Encoded:
+    def encode(
+        self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()
+    ) -> Encoded:
         """Run the encoder. Changes no decoder, so a failure harms these sentences only.
 
         Args:
             sources: Token ids of each sentence, EOS included, any lengths, any order.
+            full_vocabulary: Of each sentence, whether it is searched over all words although the model has a
+                shortlist; empty: none.
 
         Raises:
             EngineStepError: The encoder failed.

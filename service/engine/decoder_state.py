@@ -97,6 +97,16 @@ class DecoderState:
         return len(self._slots)
 
     @property
+    def sentence_slots(self) -> IntArray:
+        """Slot of each sentence, (B,)."""
+        return self._slots
+
+    @property
+    def row_sentences(self) -> IntArray:
+        """Sentence of each logical row, (R,)."""
+        return self._row_sentence
+
+    @property
     def longest_source(self) -> int:
         """S, padding included."""
         return self.cross_attention.padded_length if self.num_rows else 0

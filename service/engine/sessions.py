@@ -15,10 +15,20 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from export import signature
 from service.errors import ConfigError
 
-__all__ = ["PROVIDERS", "create_session", "int8_saturates", "session_faults"]
+__all__ = ["PROVIDERS", "RUN_ERRORS", "create_session", "int8_saturates", "session_faults"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Names of settings and of ONNX Runtime."""
+
+RUN_ERRORS = (
+    ort_errors.EPFail,
+    ort_errors.EngineError,
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+"""What `Run` raises; they have no common base."""
 
 _LOAD_ERRORS = (
     ort_errors.Fail,
@@ -31,7 +41,12 @@ _LOAD_ERRORS = (
 )
 """What loading raises; they have no common base."""
 
-_DTYPES = {"tensor(float)": "float32", "tensor(int32)": "int32", "tensor(int64)": "int64"}
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(int8)": "int8",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+}
 """Element types, as ONNX Runtime and the signature name them."""
 
 _VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}

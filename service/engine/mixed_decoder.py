@@ -1,0 +1,145 @@
+"""Stage 6 of 10: rows with a shortlist beside rows that look at all words: one graph for each kind.
+
+A sentence stays in one graph from its first step to its last, so it does not notice who runs in the other. While all
+sentences are of one kind, everything goes straight to its decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engine.base import Decoder, Encoded
+from service.engine.cross_attention_cache import EncodedBatch
+from service.engine.onnx_decoder import OnnxEncoded
+from service.rows import Candidates, Edits, RowMoves
+
+__all__ = ["MixedDecoder"]
+
+IntArray = NDArray[np.int64]
+
+_ALL_WORDS, _LISTED = 0, 1
+
+
+class MixedDecoder:
+    """Two decoders as one; each sentence belongs to one of them."""
+
+    def __init__(self, *, all_words: Decoder, listed: Decoder) -> None:
+        self._decoders = (all_words, listed)
+        self._kinds: IntArray = np.empty(0, np.int64)  # of each sentence, (B,)
+        self._row_counts: IntArray = np.empty(0, np.int64)  # of each sentence, (B,)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(decoder.num_rows for decoder in self._decoders)
+
+    @property
+    def longest_source(self) -> int:
+        return max(decoder.longest_source for decoder in self._decoders)
+
+    @property
+    def live_bytes(self) -> int:
+        return sum(decoder.live_bytes for decoder in self._decoders)
+
+    @property
+    def reserved_bytes(self) -> int:
+        return sum(decoder.reserved_bytes for decoder in self._decoders)
+
+    def admit(self, encoded: Encoded) -> None:
+        if not isinstance(encoded, OnnxEncoded):
+            raise TypeError(encoded)
+        kinds = np.array(
+            [_ALL_WORDS if words is None else _LISTED for words in encoded.word_lists], np.int64
+        )
+        for kind, decoder in enumerate(self._decoders):
+            chosen = (kinds == kind).nonzero()[0]
+            if len(chosen):
+                decoder.admit(_select(encoded, chosen.tolist()))
+        self._kinds = np.concatenate([self._kinds, kinds])
+        self._row_counts = np.concatenate([self._row_counts, np.ones(len(kinds), np.int64)])
+
+    def decode(self, num_candidates: int, edits: Edits) -> Candidates:
+        only = self._only_decoder()
+        if only is not None:
+            return only.decode(num_candidates, edits)
+        kinds, rows = self._row_places()
+        token_ids = np.empty((len(kinds), num_candidates), np.int64)
+        log_probs = np.empty((len(kinds), num_candidates), np.float32)
+        for kind, decoder in enumerate(self._decoders):
+            mine = kinds[edits.rows] == kind
+            own = Edits(
+                rows[edits.rows[mine]],
+                edits.token_ids[mine],
+                edits.scales[mine],
+                edits.biases[mine],
+            )
+            found = decoder.decode(num_candidates, own)
+            token_ids[kinds == kind], log_probs[kinds == kind] = found.token_ids, found.log_probs
+        return Candidates(token_ids, log_probs)
+
+    def gather(self, moves: RowMoves) -> None:
+        only, kept = self._only_decoder(), moves.kept_sentences
+        if only is not None:
+            only.gather(moves)
+        else:
+            row_kinds, rows = self._row_places()
+            sentences = _places_among_equals(self._kinds)
+            for kind, decoder in enumerate(self._decoders):
+                mine = row_kinds[moves.parent_rows] == kind  # (R',)
+                stays = self._kinds[kept] == kind  # (B',)
+                decoder.gather(
+                    RowMoves(
+                        rows[moves.parent_rows[mine]],
+                        moves.token_ids[mine],
+                        sentences[kept[stays]],
+                        moves.row_counts[stays],
+                    )
+                )
+        self._kinds, self._row_counts = self._kinds[kept], moves.row_counts
+
+    def reset(self) -> None:
+        for decoder in self._decoders:
+            decoder.reset()
+        self._kinds, self._row_counts = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def _only_decoder(self) -> Decoder | None:
+        """The decoder of all sentences, if they are of one kind."""
+        if not len(self._kinds) or (self._kinds == self._kinds[0]).all():
+            return self._decoders[self._kinds[0] if len(self._kinds) else _LISTED]
+        return None
+
+    def _row_places(self) -> tuple[IntArray, IntArray]:
+        """Give the kind of each row, and its place among the rows of its kind; (R,) each."""
+        kinds = self._kinds.repeat(self._row_counts)
+        return kinds, _places_among_equals(kinds)
+
+
+def _places_among_equals(kinds: IntArray) -> IntArray:
+    """Count each kind by itself: [1, 0, 1, 1] gives [0, 0, 1, 2]."""
+    is_listed = kinds == _LISTED
+    places: IntArray = np.where(is_listed, is_listed.cumsum(), (~is_listed).cumsum()) - 1
+    return places
+
+
+def _select(encoded: OnnxEncoded, chosen: Sequence[int]) -> OnnxEncoded:
+    """Take some of the sentences, in their order."""
+    if len(chosen) == len(encoded.word_lists):
+        return encoded
+    new_place = {place: number for number, place in enumerate(chosen)}
+    batches = []
+    for batch in encoded.batches:
+        rows = [row for row, place in enumerate(batch.places) if place in new_place]
+        if rows:
+            batches.append(
+                EncodedBatch(
+                    [new_place[batch.places[row]] for row in rows],
+                    batch.lengths[rows],
+                    [keys[rows] for keys in batch.keys],
+                    [values[rows] for values in batch.values],
+                )
+            )
+    return OnnxEncoded(
+        batches, encoded.num_padded_tokens, [encoded.word_lists[place] for place in chosen]
+    )
