@@ -24,7 +24,7 @@ DEV_STAMP := $(DEV_ENV)/installed.stamp
 DEV_PYTHON := $(DEV_ENV)/bin/python
 PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
 MODELS := en-pt
-FAST := not slow and not image and not weights and not gpu
+FAST := not slow and not image and not index and not weights and not gpu
 
 .PHONY: help install serve format lint type test test-fast test-all golden protos bundle bench soak independence clean
 
@@ -43,8 +43,8 @@ test: lint type test-fast ## Lint, types, and the tests of a few minutes
 test-fast: $(DEV_STAMP) ## The tests of a few minutes
 	$(DEV_PYTHON) -m pytest -q -m "$(FAST)"
 
-test-all: lint type ## Lint, types, and every test that needs no image, no extra weights and no GPU
-	$(DEV_PYTHON) -m pytest -q -m "not image and not weights and not gpu"
+test-all: lint type ## Lint, types, and every test that needs no image, package index, extra weights or GPU
+	$(DEV_PYTHON) -m pytest -q -m "not image and not index and not weights and not gpu"
 
 lint: $(DEV_STAMP) ## ruff and the import contracts
 	$(DEV_PYTHON) -m ruff check .

@@ -17,7 +17,7 @@ CHART := deploy/helm/dragoman
 image_arguments = $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) \
 	--build-arg REVISION=$(REVISION) --build-arg SOURCE=$(SOURCE)
 
-.PHONY: image image-gpu test-image manifests dist chart image-archive release
+.PHONY: image image-gpu test-image test-release manifests dist chart image-archive release
 
 image: ## Build the container image dragoman:VERSION, for CPUs
 	DOCKER_BUILDKIT=1 $(DOCKER) build --target cpu $(image_arguments) --tag $(IMAGE):$(VERSION) --tag $(IMAGE):latest $(ARGS) .
@@ -27,6 +27,9 @@ image-gpu: ## Build the container image dragoman:VERSION-gpu, for NVIDIA GPUs
 
 test-image: $(DEV_STAMP) ## Run the built image: as it is, in a rendered Deployment, under load while it stops
 	DRAGOMAN_IMAGE=$(IMAGE):$(VERSION) $(DEV_PYTHON) -m pytest -q -m image $(ARGS)
+
+test-release: $(DEV_STAMP) ## Build the wheel and serve from an empty environment (installs from a package index)
+	$(DEV_PYTHON) -m pytest -q -m index $(ARGS)
 
 manifests: $(DEV_STAMP) ## Render the chart into deploy/kustomize/base and deploy/rendered (needs helm)
 	HELM=$(HELM) $(DEV_PYTHON) -m deploy.render
