@@ -26,11 +26,12 @@ _COMMANDS = {
     "evaluate": "measure BLEU and chrF of a server, a bundle or a checkpoint",
     "export": "turn a checkpoint into a bundle",
     "verify": "check a bundle, by itself or against its checkpoint",
+    "bench": "measure this machine beside other engines (in a checkout)",
     "info": "describe a bundle",
     "health": "ask a server whether it is serving",
 }
 _MODULES_OF_EXTRAS = {
-    "bench": {"sacrebleu"},
+    "bench": {"ctranslate2", "psutil", "sacrebleu", "transformers"},
     "train": {"matplotlib", "onnx", "onnxscript", "safetensors", "torch"},
 }
 _EXIT_INTERRUPTED = 130

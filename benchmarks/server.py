@@ -17,12 +17,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["Server", "start_server"]
+__all__ = ["DRAGOMAN_PROGRAM", "Server", "start_server"]
 
 _SERVICE = "dragoman.v1.TranslationService"
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _ROOT = Path(__file__).resolve().parent.parent
+DRAGOMAN_PROGRAM = (str(_ROOT / "dragoman.py"), "serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Server:
     address: str
     metrics_url: str
     process_id: int
+    start_seconds: float
+    """From the start of the process to health saying SERVING."""
 
     def read_metrics(self) -> dict[str, float]:
         """Scrape the metrics: the sum over all labels for each sample name."""
@@ -52,17 +55,40 @@ class Server:
 
 
 @contextlib.contextmanager
-def start_server(bundles: Sequence[Path] = ()) -> Iterator[Server]:
-    """Start `dragoman serve` on the embedded models or these bundles; wait until it is warm; stop it at the end."""
+def start_server(
+    bundles: Sequence[Path] = (),
+    *,
+    program: Sequence[str] = DRAGOMAN_PROGRAM,
+    log_file: Path | None = None,
+) -> Iterator[Server]:
+    """Start a server on the embedded models or these bundles; wait until it is warm; stop it at the end.
+
+    Args:
+        bundles: What it serves.
+        program: `dragoman serve`, or another server that takes `--listen` and `--bundle`, as arguments of Python.
+        log_file: Where its lines go; by default to where ours go.
+    """
     address, metrics_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
-    command = [sys.executable, str(_ROOT / "dragoman.py"), "serve", "--listen", address]
+    command = [sys.executable, *program, "--listen", address]
     for bundle in bundles:
-        command += ["--bundle", str(bundle)]
-    environment = {**os.environ, "DRAGOMAN_METRICS__LISTEN": metrics_address}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        command += ["--bundle", str(bundle.resolve())]
+    environment = {
+        "DRAGOMAN_LOG__LEVEL": "WARNING",
+        **os.environ,
+        "DRAGOMAN_METRICS__LISTEN": metrics_address,
+    }
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        lines = None if log_file is None else stack.enter_context(log_file.open("wb"))
+        process = stack.enter_context(
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=lines, cwd=_ROOT
+            )
+        )
         try:
             _wait_until_serving(process, address)
-            yield Server(address, f"http://{metrics_address}/metrics", process.pid)
+            seconds = time.monotonic() - began
+            yield Server(address, f"http://{metrics_address}/metrics", process.pid, seconds)
         finally:
             process.terminate()
             try:
@@ -91,5 +117,5 @@ def _wait_until_serving(process: subprocess.Popen[bytes], address: str) -> None:
                 status = stub.Check(request, timeout=1).status
                 if status == health_pb2.HealthCheckResponse.SERVING:
                     return
-            time.sleep(0.1)
+            time.sleep(0.02)
     raise SystemExit(f"the server was not ready after {_START_SECONDS:.0f} s")

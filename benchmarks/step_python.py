@@ -19,6 +19,9 @@ import rich.table
 from numpy.typing import NDArray
 
 from benchmarks.corpus import load_texts
+from benchmarks.engine import Ids
+from benchmarks.part import Absolute, Result
+from benchmarks.stand import BATCH_SIZE, Stand
 from export.bundle import load_bundle
 from model.tokenizer import Tokenizer
 from service.config import SchedulerConfig
@@ -27,6 +30,7 @@ from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
 from service.request import DecodingOptions, Sequence
 
 MAX_SHARE = 0.15
+_BEAM_SIZE = 4
 EMBEDDED = Path(__file__).resolve().parent.parent / "model" / "pretrained" / "en-pt"
 
 
@@ -47,6 +51,20 @@ class TimedSession:
         self.seconds += time.perf_counter() - began
 
 
+def measure(stand: Stand) -> Result:
+    """The share for the embedded model, 32 sentences at beam 4 on one thread."""
+    engine = load_onnx_engine(load_bundle(EMBEDDED))
+    sources = stand.usual_sources(stand.model("tiny"), BATCH_SIZE)
+    steps = measure_steps(engine, sources, _BEAM_SIZE, 4 if stand.quick else 12)
+    outside, graph = steps.mean(axis=0)
+    whole = outside + graph
+    return Result(
+        ratios={"step.python": outside / whole},
+        absolutes=[Absolute(what="step.python: a whole step", value=whole * 1e3, unit="ms")],
+        samples={"step.python": {"outside": steps[:, 0].tolist(), "graph": steps[:, 1].tolist()}},
+    )
+
+
 def main() -> int:
     """Measure and print; 1 when the largest batch spends more than 15 % outside the graph."""
     arguments = _parse_arguments()
@@ -54,14 +72,12 @@ def main() -> int:
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
     texts = load_texts(arguments.file)
     engine = load_onnx_engine(bundle)
-    session = TimedSession(engine.decoder_session)
-    engine.decoder_session = session
     table = rich.table.Table("sentences x beam", "ms a step", "outside the graph", "share")
     share = 0.0
     for num_sentences in arguments.sentences:
         chosen = [texts[place % len(texts)] for place in range(num_sentences)]
-        sources = tokenizer.encode_source_batch(chosen)
-        steps = _measure(engine, session, sources, arguments.beam_size, arguments.runs)
+        sources = [tuple(source) for source in tokenizer.encode_source_batch(chosen)]
+        steps = measure_steps(engine, sources, arguments.beam_size, arguments.runs)
         outside, graph = steps.mean(axis=0) * 1e3
         share = outside / (outside + graph)
         shape = f"{num_sentences} x {arguments.beam_size}"
@@ -84,18 +100,23 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(
-    engine: OnnxEngine, session: TimedSession, sources: list[list[int]], beam_size: int, runs: int
+def measure_steps(
+    engine: OnnxEngine, sources: list[Ids], beam_size: int, runs: int
 ) -> NDArray[np.float64]:
-    """Seconds outside and inside the graph, (steps, 2): the least of all runs."""
-    least: NDArray[np.float64] = np.minimum.reduce(
-        [_decode(engine, session, sources, beam_size) for _ in range(runs)]
-    )
+    """Seconds outside and inside the graph of each step, (steps, 2): the least of all runs."""
+    plain = engine.decoder_session
+    session = TimedSession(plain)
+    engine.decoder_session = session
+    try:
+        steps = [_decode(engine, session, sources, beam_size) for _ in range(runs)]
+    finally:
+        engine.decoder_session = plain
+    least: NDArray[np.float64] = np.minimum.reduce(steps)
     return least
 
 
 def _decode(
-    engine: OnnxEngine, session: TimedSession, sources: list[list[int]], beam_size: int
+    engine: OnnxEngine, session: TimedSession, sources: list[Ids], beam_size: int
 ) -> NDArray[np.float64]:
     config = SchedulerConfig(max_batch_rows=len(sources) * beam_size)
     driver = Driver(model="benchmark", engine=engine, config=config)
@@ -104,7 +125,7 @@ def _decode(
             Sequence(
                 sequence_id=number,
                 request_id=str(number),
-                source_ids=tuple(source),
+                source_ids=source,
                 options=DecodingOptions(beam_size=beam_size),
                 max_length=2 * len(source) + 10,
             )
