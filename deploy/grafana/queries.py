@@ -1,0 +1,19 @@
+"""The queries of a dashboard's JSON as Prometheus takes them: Grafana's variables are filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["panels_of", "with_variables"]
+
+
+def panels_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the panels that show something, in their order."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def with_variables(expression: str, *, rate_interval: str) -> str:
+    """Fill in the interval of rates, and "all" for every choice that a user has."""
+    for name in ("job", "instance", "model"):
+        expression = expression.replace(f'"${name}"', '".*"')
+    return expression.replace("$__rate_interval", rate_interval)
