@@ -22,7 +22,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM build AS build-cpu
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[cpu]' \
+    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[cpu,tracing]' \
     && rm -rf build ./*.egg-info
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip \
@@ -30,7 +30,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM build AS build-gpu
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[gpu]' \
+    pip --python /opt/dragoman/bin/python install --constraint constraints.txt '.[gpu,tracing]' \
     && rm -rf build ./*.egg-info
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip \
