@@ -17,6 +17,7 @@ from commands.errors import EXIT_USAGE, CommandError
 if TYPE_CHECKING:
     from export.bundle import Score
     from export.exporter import ModelFacts
+    from export.shortlist import Shortlist
 
 __all__ = ["add_arguments", "load_scores", "run"]
 
@@ -69,6 +70,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a file that belongs to the bundle: model card, licence (repeatable)",
     )
+    _add_shortlist_arguments(parser)
+
+
+def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "vocabulary shortlist", "which words a translation is looked for in; without, in all"
+    )
+    group.add_argument(
+        "--shortlist", type=Path, metavar="FILE", help="the `shortlist.npz` of an earlier bundle"
+    )
+    group.add_argument(
+        "--shortlist-text",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="make one from source TAB target, or sources that are translated first (repeatable; .xz, .gz or plain)",
+    )
+    group.add_argument(
+        "--shortlist-reversed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the same from target TAB source (repeatable)",
+    )
+    group.add_argument(
+        "--shortlist-best",
+        type=int,
+        default=50,
+        metavar="N",
+        help="the most target words of one source word (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,7 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
     from export.errors import ExportError
     from export.exporter import export_bundle
 
-    for path in arguments.file:
+    for path in (
+        *arguments.file,
+        *arguments.shortlist_text,
+        *arguments.shortlist_reversed,
+        *([arguments.shortlist] if arguments.shortlist else []),
+    ):
         if not path.is_file():
             raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
     facts = _read_facts(arguments)
@@ -85,13 +124,45 @@ def run(arguments: argparse.Namespace) -> int:
     )  # it warns of packages that nobody needs here
     try:
         bundle = export_bundle(
-            arguments.checkpoint, arguments.output, arguments.precision, facts, arguments.file
+            arguments.checkpoint,
+            arguments.output,
+            arguments.precision,
+            facts,
+            arguments.file,
+            _shortlist(arguments, facts),
         )
     except ExportError as error:
         raise CommandError(str(error)) from error
     size = sum(entry.size_bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.directory}: {bundle.manifest.precision}, {size / 1e6:.1f} MB")
     return 0
+
+
+def _shortlist(arguments: argparse.Namespace, facts: ModelFacts) -> Shortlist | None:
+    """Read the shortlist that was named, or make one from the text that was."""
+    from export.exporter import export_bundle
+    from export.shortlist import load_shortlist
+
+    texts = [(path, False) for path in arguments.shortlist_text]
+    texts += [(path, True) for path in arguments.shortlist_reversed]
+    if arguments.shortlist is not None:
+        if texts:
+            raise CommandError("give either --shortlist or text for one.", exit_code=EXIT_USAGE)
+        return load_shortlist(arguments.shortlist)
+    if arguments.shortlist_best < 1:
+        raise CommandError("--shortlist-best must be at least 1.", exit_code=EXIT_USAGE)
+    if not texts:
+        return None
+    from commands.shortlist_text import create_shortlist
+
+    return create_shortlist(
+        arguments.checkpoint,
+        texts,
+        arguments.shortlist_best,
+        lambda directory: export_bundle(
+            arguments.checkpoint, directory, arguments.precision, facts
+        ),
+    )
 
 
 def load_scores(path: Path) -> list[Score]:
