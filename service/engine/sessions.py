@@ -66,6 +66,8 @@ def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
             f"`provider` is {provider!r}, but this ONNX Runtime has only "
             f"{', '.join(ort.get_available_providers())}."
         )
+    if provider == "cuda":
+        ort.preload_dlls()  # CUDA and cuDNN as the extra `gpu` installs them, which no library path knows
     try:
         session = ort.InferenceSession(
             graph,

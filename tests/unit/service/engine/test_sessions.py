@@ -17,10 +17,14 @@ def test_a_provider_that_is_not_there_is_told(
         create_session(tmp_path / "graph.onnx", "cuda")
 
 
-def test_a_provider_that_fell_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_are_loaded_before_cuda_and_a_provider_that_fell_back_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
     class FallenBack:
         def __init__(self, *args: object, **kwargs: object) -> None:
-            pass
+            events.append("session")
 
         def get_providers(self) -> list[str]:
             return ["CPUExecutionProvider"]
@@ -28,9 +32,11 @@ def test_a_provider_that_fell_back_is_told(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(
         ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
+    monkeypatch.setattr(ort, "preload_dlls", lambda: events.append("libraries"))
     monkeypatch.setattr(ort, "InferenceSession", FallenBack)
     with pytest.raises(ConfigError, match="CPUExecutionProvider runs"):
         create_session(tmp_path / "graph.onnx", "cuda")
+    assert events == ["libraries", "session"]
 
 
 @pytest.mark.parametrize(
