@@ -31,6 +31,7 @@ __all__ = [
     "LOG_PROBS",
     "LOG_PROB_ROWS",
     "MIN_CAPACITY",
+    "MIN_COLUMNS",
     "MIN_LANES",
     "MIN_SOURCE_LENGTH",
     "NUM_CANDIDATES",
@@ -75,6 +76,9 @@ MIN_LANES = 2
 
 MIN_CAPACITY = 2
 """Least cache capacity C: with 1 the runtime takes the step for a prompt."""
+
+MIN_COLUMNS = 256
+"""Least number of columns U of a shortlist's union: a narrow float32 product adds up in another order."""
 
 VOCAB_BLOCK = 64
 """The vocabulary of the graphs is padded to whole blocks of so many words; the padding has log-probability -inf."""

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from export.signature import MIN_COLUMNS
+
 __all__ = ["FILLER_COLUMN", "ShortlistColumns"]
 
 IntArray = NDArray[np.int64]
@@ -23,7 +25,7 @@ AnyArray = NDArray[np.generic]
 FILLER_COLUMN = 0
 """A column whose logit is -inf: what lists are filled up with."""
 
-_COLUMN_STEP = 256
+_COLUMN_STEP = MIN_COLUMNS
 _MOST_DEAD = 256
 _MOST_DEAD_SHARE = 0.25
 
