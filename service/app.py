@@ -55,6 +55,11 @@ _SETTLE_SECONDS = 0.4
 """After SIGTERM, calls are taken until none has come for this long: they were on the wire already."""
 _MAX_SETTLE_SECONDS = 3.0
 """But no longer than this."""
+_REFUSE_SECONDS = 0.1
+"""Once nothing runs, calls are refused until none has come for this long: what the library holds when it stops would
+end CANCELLED, which clients do not try again."""
+_MAX_REFUSE_SECONDS = 1.0
+"""But no longer than this."""
 _FLUSH_SECONDS = 1.0
 """How long the last answers may take to leave."""
 
@@ -169,6 +174,7 @@ class Application:
         was_drained = await self._servicer.wait_until_idle(config.drain_seconds)
         if not was_drained:
             logger.warning("Requests were cut off after %s s", config.drain_seconds)
+        await self._servicer.wait_until_quiet(_REFUSE_SECONDS, _MAX_REFUSE_SECONDS)
         await self._close(_FLUSH_SECONDS)
         logger.info("Stopped")
         return was_drained

@@ -75,7 +75,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._stopping.set()
 
     async def wait_until_quiet(self, quiet_seconds: float, timeout_seconds: float) -> None:
-        """Wait until no new call has come for a while, or until the time is up."""
+        """Wait until no new call has come for a while, taken or refused, or until the time is up."""
         began = self._clock()
         self._last_arrival = max(self._last_arrival, began)
         while (now := self._clock()) - began < timeout_seconds:
@@ -203,6 +203,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def _ready(self) -> _Parts:
         if self._parts is None:
+            self._last_arrival = self._clock()
             raise self._refusal
         return self._parts
 
