@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from tests.builders import make_manifest
 from tests.fake_core import FakeTokenizer
 from tests.fakes import FakeDecoder, FakeEngine, copy_script
 
+_REPOSITORY = Path(__file__).parents[1]
 VOCAB_SIZE = 64
 Loader = Callable[[Config, Observer, Callable[[EngineDeadError], None] | None], list[LoadedModel]]
 
@@ -121,6 +124,29 @@ def make_request(*contents: str) -> pb.TranslateTextRequest:
         target_language_code="pt",
         options=pb.TranslationOptions(beam_size=1),
     )
+
+
+@contextmanager
+def fake_server(seconds_for_a_step: float) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A process that serves a scripted engine, its address, and the URL of its metrics."""
+    command = [sys.executable, "-m", "tests.fake_app", str(seconds_for_a_step)]
+    with subprocess.Popen(
+        command, cwd=_REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = ""
+            for line in process.stdout:
+                match = re.search(r"gRPC +(\S+)", line)
+                address = match[1] if match else address
+                match = re.search(r"metrics +(\S+)", line)
+                if match:
+                    break
+            else:
+                raise AssertionError(process.stderr.read() if process.stderr else "")
+            yield process, address, match[1]
+        finally:
+            process.kill()
 
 
 def _serve_slowly(seconds_for_a_step: float) -> int:

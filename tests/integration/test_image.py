@@ -10,17 +10,9 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from tests.containers import (
-    HARDENED,
-    IMAGE,
-    VERSION,
-    Container,
-    Load,
-    docker,
-    require_image,
-    running_server,
-    translate,
-)
+from deploy.loadtest.clients import Load, translate
+from deploy.loadtest.servers import HARDENED, Server, docker, running_server
+from tests.containers import IMAGE, VERSION, require_image
 
 pytestmark = [pytest.mark.slow, pytest.mark.image]
 
@@ -33,10 +25,10 @@ def _image() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Container]:
+def server() -> Iterator[Server]:
     require_image()
-    with running_server() as container:
-        yield container
+    with running_server(Server(IMAGE)) as running:
+        yield running
 
 
 def _python(code: str) -> str:
@@ -88,17 +80,17 @@ def test_the_bill_of_materials_names_what_is_installed() -> None:
     }
 
 
-def test_it_translates_read_only_and_without_capabilities(server: Container) -> None:
+def test_it_translates_read_only_and_without_capabilities(server: Server) -> None:
     code, text = translate(server.address, "Good morning.")
 
     assert (code, text) == (grpc.StatusCode.OK, "Bom dia.")
 
 
-def test_it_runs_as_nobody_of_the_host(server: Container) -> None:
+def test_it_runs_as_nobody_of_the_host(server: Server) -> None:
     assert docker("exec", server.name, "id", "-u") == "10001"
 
 
-def test_its_own_check_says_that_it_is_healthy(server: Container) -> None:
+def test_its_own_check_says_that_it_is_healthy(server: Server) -> None:
     deadline = time.monotonic() + 40
     while (status := _health(server)) == "starting" and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -106,18 +98,21 @@ def test_its_own_check_says_that_it_is_healthy(server: Container) -> None:
     assert status == "healthy"
 
 
-def test_its_metrics_are_served(server: Container) -> None:
+def test_its_metrics_are_served(server: Server) -> None:
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
     with urllib.request.urlopen(url, timeout=10) as response:
         assert b"dragoman_model_info" in response.read()
 
 
 def test_stopping_it_under_load_loses_no_request() -> None:
-    with running_server() as container, Load(container.address) as load:
+    with (
+        running_server(Server(IMAGE)) as container,
+        Load(container.address, num_clients=8, stop_at_failure=True) as load,
+    ):
         time.sleep(2)
         stopped = time.monotonic()
-        docker("kill", "--signal", "TERM", container.name)
-        code = container.exit_code()
+        container.signal("TERM")
+        code = container.wait()
         took = time.monotonic() - stopped
 
     accepted = [call for call in load.calls if call.began < stopped]
@@ -130,13 +125,13 @@ def test_stopping_it_under_load_loses_no_request() -> None:
 
 
 def test_a_container_that_has_nothing_to_do_stops_at_once() -> None:
-    with running_server() as container:
+    with running_server(Server(IMAGE)) as container:
         began = time.monotonic()
         docker("stop", "--time", "20", container.name)
 
         assert time.monotonic() - began < 5
-        assert container.exit_code() == 0
+        assert container.wait() == 0
 
 
-def _health(container: Container) -> str:
+def _health(container: Server) -> str:
     return docker("inspect", "--format", "{{.State.Health.Status}}", container.name)

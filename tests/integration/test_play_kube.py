@@ -12,14 +12,9 @@ import grpc
 import pytest
 import yaml
 
-from tests.containers import (
-    ENGINE,
-    IMAGE,
-    free_port,
-    require_image,
-    translate,
-    wait_until_serving,
-)
+from deploy.loadtest.clients import translate
+from deploy.loadtest.servers import DOCKER, free_port, wait_until_serving
+from tests.containers import IMAGE, require_image
 from tests.manifests import load_rendered
 
 pytestmark = [pytest.mark.slow, pytest.mark.image]
@@ -35,7 +30,7 @@ def _podman(*words: str) -> str:
 
 def _load_image() -> str:
     """Give Podman the image that Docker has; its name there."""
-    with subprocess.Popen([ENGINE, "save", IMAGE], stdout=subprocess.PIPE) as saved:
+    with subprocess.Popen([DOCKER, "save", IMAGE], stdout=subprocess.PIPE) as saved:
         loaded = subprocess.run(
             ["podman", "load", "--quiet"], stdin=saved.stdout, check=True, capture_output=True
         )

@@ -4,46 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
+from deploy.loadtest.clients import Load
 from export.bundle import describe_file, write_manifest
 from protos.dragoman.v1 import translation_pb2_grpc
 from tests.builders import make_manifest
-from tests.fake_app import make_request
+from tests.fake_app import fake_server, make_request
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-@contextmanager
-def _fake_server(seconds_for_a_step: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that serves a scripted engine, and its address."""
-    command = [sys.executable, "-m", "tests.fake_app", str(seconds_for_a_step)]
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                match = re.search(r"gRPC +(\S+)", line)
-                if match:
-                    break
-            else:
-                raise AssertionError(process.stderr.read() if process.stderr else "")
-            yield process, match[1]
-        finally:
-            process.kill()
 
 
 def _serve(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +51,7 @@ def _assert_refused(done: subprocess.CompletedProcess[str], *parts: str) -> None
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
-    with _fake_server(0.05) as (process, address):
+    with fake_server(0.05) as (process, address, _):
         answers: list[str] = []
 
         def ask() -> None:
@@ -93,11 +71,12 @@ def test_a_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
         assert process.wait(20) == 0
         assert process.stderr is not None
         lines = [json.loads(line) for line in process.stderr]
-        assert [line["message"] for line in lines][-2:] == ["Shutting down", "Stopped"]
+        messages = [line["message"] for line in lines if " ended with " not in line["message"]]
+        assert messages[-2:] == ["Shutting down", "Stopped"]
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    with _fake_server(30) as (process, address), grpc.insecure_channel(address) as channel:
+    with fake_server(30) as (process, address, _), grpc.insecure_channel(address) as channel:
         stub = translation_pb2_grpc.TranslationServiceStub(channel)
         call = stub.TranslateText.future(make_request("one"))
         time.sleep(0.2)
@@ -154,3 +133,15 @@ def test_two_bundles_of_one_name_are_one_message(tmp_path: Path) -> None:
     shutil.copytree(_bundle(first), second)
     done = _serve(DRAGOMAN_MODELS__BUNDLES=f"{first}:{second}")
     _assert_refused(done, "Two bundles have the model name 'en-pt'", str(first), str(second))
+
+
+def test_calls_that_come_too_late_are_unavailable_which_clients_try_again() -> None:
+    with (
+        fake_server(0.002) as (process, address, _),
+        Load(address, num_clients=16, texts=["one two"], stop_at_failure=True) as load,
+    ):
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    codes = {call.code for call in load.calls}
+    assert codes == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}

@@ -115,6 +115,7 @@ def test_the_grace_period_holds_all_that_the_server_needs_to_drain(name: str) ->
         + server.endpoint_removal_seconds
         + app._MAX_SETTLE_SECONDS
         + server.drain_seconds
+        + app._MAX_REFUSE_SECONDS
         + app._FLUSH_SECONDS
     )
 

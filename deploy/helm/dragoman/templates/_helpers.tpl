@@ -59,9 +59,9 @@ DRAGOMAN_{{ upper $section }}__{{ upper $field }}: {{ if kindIs "string" $value 
 {{- end -}}
 
 {{/* preStop, then what the server takes from SIGTERM on: removal of endpoints, up to 3 s until calls on the wire are in,
-     draining, 1 s for the last answers; and 6 s to spare. */}}
+     draining, up to 1 s of refusing, 1 s for the last answers; and 5 s to spare. */}}
 {{- define "dragoman.gracePeriodSeconds" -}}
-{{- add .Values.drain.preStopSeconds .Values.drain.endpointRemovalSeconds .Values.drain.seconds 3 1 6 -}}
+{{- add .Values.drain.preStopSeconds .Values.drain.endpointRemovalSeconds 3 .Values.drain.seconds 1 1 5 -}}
 {{- end -}}
 
 {{- define "dragoman.containerSecurityContext" -}}
