@@ -47,6 +47,7 @@ class Load:
         num_clients: int,
         texts: Sequence[str] = SENTENCES,
         stop_at_failure: bool = False,
+        service_config: str = "",
     ) -> None:
         """Prepare clients of a connection each.
 
@@ -55,11 +56,13 @@ class Load:
             num_clients: Calls at a time.
             texts: What a call carries.
             stop_at_failure: Whether a client ends with its first call that fails.
+            service_config: How gRPC itself balances and tries again, as JSON; by default it does neither.
         """
         self.calls: list[Call] = []
         self._address = address
         self._request = _request(texts)
         self._stop_at_failure = stop_at_failure
+        self._service_config = service_config
         self._over = threading.Event()
         self._clients = [threading.Thread(target=self._call_on) for _ in range(num_clients)]
 
@@ -74,7 +77,7 @@ class Load:
             client.join()
 
     def _call_on(self) -> None:
-        with _channel(self._address) as channel:
+        with _channel(self._address, self._service_config) as channel:
             stub: Any = translation_pb2_grpc.TranslationServiceStub(channel)
             while not self._over.is_set():
                 began = time.monotonic()
@@ -98,8 +101,12 @@ def translate(address: str, text: str) -> tuple[grpc.StatusCode, str]:
         return grpc.StatusCode.OK, response.translations[0].translated_text
 
 
-def _channel(address: str) -> grpc.Channel:
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+def _channel(address: str, service_config: str = "") -> grpc.Channel:
+    options: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", 1)]
+    if service_config:
+        options.append(("grpc.service_config", service_config))
+    else:
+        options.append(("grpc.enable_retries", 0))
     return grpc.insecure_channel(address, options=options)
 
 

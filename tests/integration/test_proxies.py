@@ -1,4 +1,6 @@
-"""The configurations of Envoy and nginx, run before two servers: calls are dealt out, and a server may go."""
+"""Two servers behind Envoy, behind nginx, and before clients that balance themselves: calls are dealt out, and a server
+may go.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from deploy.loadtest.clients import Load
 from deploy.loadtest.proxies import envoy_config, nginx_config, running_envoy, running_nginx
 from deploy.loadtest.servers import free_port, wait_until_serving
 from tests.fake_app import fake_server
+from tests.manifests import DEPLOY
 
 pytestmark = pytest.mark.slow
 
@@ -99,3 +102,17 @@ def test_only_calls_that_a_killed_server_had_can_fail(
         assert failed == []  # Envoy asks another server
     assert all(call.began < killed + 0.2 for call in failed)  # a death is not noticed at once
     assert {call.code for call in failed} <= {grpc.StatusCode.UNAVAILABLE}
+
+
+def test_clients_balance_themselves_and_lose_no_call(backends: Backends) -> None:
+    target = "ipv4:" + ",".join(address for _, address, _ in backends)
+    config = (DEPLOY / "proxies" / "service-config.json").read_text(encoding="utf-8")
+    with Load(target, num_clients=4, texts=["one two"], service_config=config) as load:
+        time.sleep(1)
+        counts = [_answered(metrics) for _, _, metrics in backends]
+        backends[0][0].send_signal(signal.SIGTERM)
+        assert backends[0][0].wait(30) == 0
+        time.sleep(1)
+
+    assert min(counts) >= 0.3 * sum(counts)
+    assert {call.code for call in load.calls} == {grpc.StatusCode.OK}
