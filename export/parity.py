@@ -18,13 +18,18 @@ from onnx.external_data_helper import ExternalDataInfo
 from export.bundle import Bundle, BundleError, Precision, load_bundle, vocabulary_faults
 from export.exporter import suppressed_ids
 from export.runner import GraphRunner, Greedy
+from export.shortlist_parity import find_shortlist_faults
 from export.signature import (
     LOG_PROBS,
     TensorSpec,
+    column_inputs,
+    column_outputs,
     decoder_inputs,
     decoder_outputs,
     encoder_inputs,
     encoder_outputs,
+    shortlist_decoder_inputs,
+    shortlist_decoder_outputs,
     tensor_faults,
 )
 from model.checkpoint import load_model
@@ -78,6 +83,7 @@ def verify(bundle_dir: Path, checkpoint_dir: Path | None = None) -> list[str]:
         return faults
     sources = _made_up_sources(bundle)
     faults += _independence_faults(runner, sources)
+    faults += find_shortlist_faults(bundle, runner, sources)
     if checkpoint_dir is not None:
         try:
             transformer = load_model(checkpoint_dir)
@@ -98,13 +104,23 @@ def _vocabulary_faults(bundle: Bundle) -> Iterator[str]:
 
 
 def _signature_faults(bundle: Bundle) -> Iterator[str]:
-    """Compare names, types and axes of both graphs with the signature, and find files that no manifest vouches for."""
+    """Compare names, types and axes of all graphs with the signature, and find files that no manifest vouches for."""
     a = bundle.manifest.architecture
     cache = (a.num_decoder_layers, a.num_heads, a.head_size)
-    expected = (
+    expected = [
         (bundle.encoder_path, encoder_inputs(), encoder_outputs(*cache)),
         (bundle.decoder_path, decoder_inputs(*cache), decoder_outputs(*cache, a.vocab_size)),
-    )
+    ]
+    if bundle.shortlist_path is not None:
+        precision = bundle.manifest.precision
+        expected += [
+            (
+                bundle.shortlist_decoder_path,
+                shortlist_decoder_inputs(*cache, a.d_model, precision),
+                shortlist_decoder_outputs(*cache),
+            ),
+            (bundle.columns_path, column_inputs(), column_outputs(a.d_model, precision)),
+        ]
     for path, inputs, outputs in expected:
         try:
             graph = onnx.load(path, load_external_data=False).graph

@@ -14,6 +14,7 @@ has the list [0, 5, 9] when source word 0 has no words of its own.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 SHORTLIST_FILE = "shortlist.npz"
+
+_READ_ERRORS = (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What NumPy raises at a file that is no archive of arrays; an array alone has no names, which is an IndexError."""
 
 _ARRAYS = ("frequent", "offsets", "targets")
 
@@ -81,9 +85,10 @@ def load_shortlist(path: Path) -> Shortlist:
         BundleError: It is no such file, or its arrays do not fit together.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in _ARRAYS}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        with path.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            arrays = {name: np.asarray(archive[name]) for name in _ARRAYS}
+    except _READ_ERRORS as error:
         raise BundleError(str(path), [f"it is no shortlist: {error}"]) from error
     faults = [*_array_faults(arrays)]
     if faults:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from export.bundle import Bundle, Limits, Precision
 from export.exporter import ModelFacts, export_bundle
+from export.shortlist import Shortlist
 from model.checkpoint import save_model
 from tests.tiny_models import make_model, make_tokenizer
 
@@ -40,7 +43,27 @@ def make_checkpoint(directory: Path, *, seed: int = 0, spread: float = 1.0, **fi
     return directory
 
 
-def make_bundle(directory: Path, precision: Precision, **fields: Any) -> Bundle:
+def make_bundle(
+    directory: Path, precision: Precision, *, shortlist: Shortlist | None = None, **fields: Any
+) -> Bundle:
     """Export a random model; its checkpoint stays in `checkpoint` beside the bundle."""
     checkpoint = make_checkpoint(directory / "checkpoint", **fields)
-    return export_bundle(checkpoint, directory / "bundle", precision, make_facts())
+    return export_bundle(
+        checkpoint, directory / "bundle", precision, make_facts(), shortlist=shortlist
+    )
+
+
+def make_shortlist(*, num_frequent: int = 40, most: int = 6, seed: int = 0) -> Shortlist:
+    """Draw lists for the vocabulary of `make_checkpoint`: none to `most` words for each source word."""
+    tokenizer, rng = make_tokenizer(), np.random.default_rng(seed)
+    lengths = rng.integers(0, most + 1, tokenizer.source_vocab_size)
+    words = np.setdiff1d(
+        np.arange(tokenizer.target_vocab_size),
+        [tokenizer.eos_id, tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id],
+    )
+    frequent = [tokenizer.eos_id, *rng.choice(words, num_frequent - 1, replace=False).tolist()]
+    return Shortlist(
+        frequent=np.array(frequent, np.uint16),
+        offsets=np.concatenate([[0], lengths.cumsum()]).astype(np.uint32),
+        targets=rng.choice(words, int(lengths.sum())).astype(np.uint16),
+    )

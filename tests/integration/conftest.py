@@ -2,11 +2,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 
 from export.bundle import Bundle, Precision
-from tests.tiny_bundles import make_bundle
+from tests.tiny_bundles import make_bundle, make_shortlist
+
+_SHAPE: dict[str, Any] = {
+    "spread": 8.0,
+    "d_model": 256,
+    "num_heads": 8,
+    "d_ff": 512,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "output_bias": True,
+}
 
 
 @pytest.fixture(scope="session")
@@ -15,16 +26,20 @@ def random_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Precisi
 
     @cache
     def create(precision: Precision) -> Bundle:
-        return make_bundle(
-            tmp_path_factory.mktemp(f"random-{precision}"),
-            precision,
-            spread=8.0,
-            d_model=256,
-            num_heads=8,
-            d_ff=512,
-            encoder_layers=2,
-            decoder_layers=2,
-            output_bias=True,
-        )
+        return make_bundle(tmp_path_factory.mktemp(f"random-{precision}"), precision, **_SHAPE)
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def shortlist_bundle(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[Precision], Bundle]:
+    """The same model with a shortlist."""
+
+    @cache
+    def create(precision: Precision) -> Bundle:
+        directory = tmp_path_factory.mktemp(f"shortlist-{precision}")
+        return make_bundle(directory, precision, shortlist=make_shortlist(), **_SHAPE)
 
     return create

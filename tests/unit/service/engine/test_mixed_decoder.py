@@ -78,7 +78,7 @@ def encoded(sources: list[tuple[int, bool]]) -> OnnxEncoded:
 def test_any_mixture_looks_like_one_decoder(seed: int) -> None:
     rng = np.random.default_rng(seed)
     all_words, listed = TellingDecoder(), TellingDecoder()
-    mixed = MixedDecoder(all_words=all_words, listed=listed)  # type: ignore[arg-type]
+    mixed = MixedDecoder(all_words=all_words, listed=listed)
     sentences: list[tuple[int, bool]] = []
     rows: list[tuple[int, int]] = []  # number of the sentence, last token
     counts: list[int] = []

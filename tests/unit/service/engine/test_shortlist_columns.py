@@ -29,7 +29,7 @@ class Counter:
 
 
 def create(fetch_words: object = fetch) -> ShortlistColumns:
-    return ShortlistColumns(fetch_words, "biases", VOCAB_SIZE)  # type: ignore[arg-type]
+    return ShortlistColumns(fetch_words, "biases", VOCAB_SIZE)
 
 
 def assert_holds(union: ShortlistColumns, words: np.ndarray, columns: np.ndarray) -> None:
