@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.loadtest import experiments
+from deploy.loadtest.clients import SENTENCES
 from deploy.loadtest.proxies import envoy_config, running_envoy
 from deploy.loadtest.servers import Server, free_port, running_server, wait_until_serving
 
@@ -60,16 +61,18 @@ def _ask(
         found = experiments.measure_throughput(
             addresses,
             servers,
+            _read_texts(options.texts),
             clients_a_server=options.clients,
             seconds=options.seconds,
             rounds=options.rounds,
         )
         for number, each in enumerate(found, 1):
-            ratio = each.sentences_a_second / found[0].sentences_a_second
+            ratio = each.texts_a_second / found[0].texts_a_second
+            cost = 1e6 * each.cpus / each.characters_a_second
             _tell(
                 options,
-                f"{number} x {options.cpus} CPU: {each.sentences_a_second:6.1f} sentences/s, x {ratio:.2f}, "
-                f"with {each.cpus:.2f} CPUs",
+                f"{number} x {options.cpus} CPU: {each.texts_a_second:6.1f} texts/s, x {ratio:.2f}, with "
+                f"{each.cpus:.2f} CPUs; {cost:.0f} CPU seconds for a million characters",
             )
         return [dataclasses.asdict(each) for each in found]
     if question == "restart":
@@ -79,6 +82,10 @@ def _ask(
     death = experiments.measure_death(addresses[-1], servers[0], num_clients)
     _tell(options, f"one killed: {death}")
     return dataclasses.asdict(death)
+
+
+def _read_texts(path: Path | None) -> Sequence[str]:
+    return SENTENCES if path is None else path.read_text(encoding="utf-8").splitlines()
 
 
 def _tell(options: argparse.Namespace, text: str) -> None:
@@ -118,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
         default=3,
         metavar="N",
         help="measurements, of which the median counts (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--texts",
+        type=Path,
+        metavar="FILE",
+        help="English texts for the throughput, a line each (default: four sentences)",
     )
     parser.add_argument(
         "--only",

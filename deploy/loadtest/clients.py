@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ SENTENCES = (
     "Please send the signed contract to our office before the end of the month.",
 )
 
+_TEXTS_A_CALL = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -29,7 +32,8 @@ class Call:
     began: float
     ended: float
     code: grpc.StatusCode
-    sentences: int
+    texts: int
+    characters: int
 
     @property
     def seconds(self) -> float:
@@ -54,17 +58,25 @@ class Load:
         Args:
             address: Whom to call.
             num_clients: Calls at a time.
-            texts: What a call carries.
+            texts: What the calls carry, four each, again and again.
             stop_at_failure: Whether a client ends with its first call that fails.
             service_config: How gRPC itself balances and tries again, as JSON; by default it does neither.
         """
         self.calls: list[Call] = []
         self._address = address
-        self._request = _request(texts)
+        self._requests = [
+            _request(texts[start : start + _TEXTS_A_CALL])
+            for start in range(0, len(texts), _TEXTS_A_CALL)
+        ]
         self._stop_at_failure = stop_at_failure
         self._service_config = service_config
         self._over = threading.Event()
-        self._clients = [threading.Thread(target=self._call_on) for _ in range(num_clients)]
+        self._clients = [
+            threading.Thread(
+                target=self._call_on, args=(number * len(self._requests) // num_clients,)
+            )
+            for number in range(num_clients)
+        ]
 
     def __enter__(self) -> Load:
         for client in self._clients:
@@ -76,14 +88,17 @@ class Load:
         for client in self._clients:
             client.join()
 
-    def _call_on(self) -> None:
+    def _call_on(self, first: int) -> None:
+        requests = itertools.cycle([*self._requests[first:], *self._requests[:first]])
         with _channel(self._address, self._service_config) as channel:
             stub: Any = translation_pb2_grpc.TranslationServiceStub(channel)
             while not self._over.is_set():
+                request = next(requests)
                 began = time.monotonic()
-                code = _outcome(stub, self._request)
+                code = _outcome(stub, request)
                 ended = time.monotonic()
-                self.calls.append(Call(began, ended, code, len(self._request.contents)))
+                characters = sum(map(len, request.contents))
+                self.calls.append(Call(began, ended, code, len(request.contents), characters))
                 if code is not grpc.StatusCode.OK:
                     if self._stop_at_failure:
                         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ _OK = grpc.StatusCode.OK
 class Throughput:
     """What some servers did under as much load as they take."""
 
-    sentences_a_second: float
+    texts_a_second: float
+    characters_a_second: float
     cpus: float
     """CPU seconds a second that they used, all together."""
 
@@ -66,6 +68,7 @@ class Death:
 def measure_throughput(
     addresses: Sequence[str],
     servers: Sequence[Server],
+    texts: Sequence[str],
     *,
     clients_a_server: int,
     seconds: float,
@@ -79,17 +82,18 @@ def measure_throughput(
     found: list[list[Throughput]] = [[] for _ in addresses]
     for _ in range(rounds):
         for index, address in enumerate(addresses):
-            with Load(address, num_clients=clients_a_server * (index + 1)) as load:
+            with Load(address, num_clients=clients_a_server * (index + 1), texts=texts) as load:
                 time.sleep(_WARM_UP_SECONDS)
                 began, cpu_before = time.monotonic(), _cpu_seconds(servers)
                 time.sleep(seconds)
                 ended, cpu_after = time.monotonic(), _cpu_seconds(servers)
             if any(call.code is not _OK for call in load.calls):
                 raise RuntimeError(f"calls to {address} failed")
-            cpus = (cpu_after - cpu_before) / (ended - began)
-            found[index].append(Throughput(_rate(load.calls, began, ended), cpus))
+            found[index].append(_throughput(load.calls, began, ended, cpu_after - cpu_before))
     return [
-        Throughput(median(one.sentences_a_second for one in each), median(one.cpus for one in each))
+        Throughput(
+            *(median(values) for values in zip(*map(dataclasses.astuple, each), strict=True))
+        )
         for each in found
     ]
 
@@ -127,13 +131,17 @@ def _cpu_seconds(servers: Sequence[Server]) -> float:
     return sum(server.read_metric("process_cpu_seconds_total") for server in servers)
 
 
-def _rate(calls: Sequence[Call], began: float, ended: float) -> float:
-    """Sentences a second in a window; a call counts by the share of it that lies in the window."""
-    total = 0.0
+def _throughput(
+    calls: Sequence[Call], began: float, ended: float, cpu_seconds: float
+) -> Throughput:
+    """Count what calls did in a window; a call counts by the share of it that lies in the window."""
+    seconds = ended - began
+    texts = characters = 0.0
     for call in calls:
-        inside = min(call.ended, ended) - max(call.began, began)
-        total += call.sentences * max(0.0, inside) / call.seconds
-    return total / (ended - began)
+        share = max(0.0, min(call.ended, ended) - max(call.began, began)) / call.seconds
+        texts += call.texts * share
+        characters += call.characters * share
+    return Throughput(texts / seconds, characters / seconds, cpu_seconds / seconds)
 
 
 def _judge(calls: Sequence[Call], killed: float) -> Death:
