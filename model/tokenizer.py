@@ -282,8 +282,8 @@ def _parse(content: bytes, name: str) -> SentencePieceProcessor:
 
 def _encode(processor: SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
     try:
-        # One thread: who wants more calls from more threads (SentencePiece would count the host's cores).
-        encoded = processor.encode(list(texts), add_eos=True, num_threads=1)
+        # One by one: given a list, SentencePiece starts threads, even when it is asked for one.
+        encoded = [processor.encode(text, add_eos=True) for text in texts]
     except (RuntimeError, TypeError, UnicodeError) as error:
         raise TokenizerError("A text holds a lone surrogate and cannot be tokenized.") from error
     return [[int(token_id) for token_id in ids] for ids in encoded]

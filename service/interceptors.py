@@ -152,24 +152,32 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Take who is told of calls."""
         self._observer = observer
         self._clock = clock
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        """Handlers with what became of them, by path: of registered methods only, so it does not grow."""
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap the method that a call is for."""
+        """Give the method that a call is for, wrapped."""
         handler = await continuation(handler_call_details)
         if handler is None:  # no such method: the library answers UNIMPLEMENTED
             return None
-        method = method_of(handler_call_details.method, handler)
-        behavior = next(filter(None, (getattr(handler, name) for name in _CREATORS)))
-        create = next(each for name, each in _CREATORS.items() if getattr(handler, name))
-        if not handler.request_streaming:
-            behavior = _with_only_message(behavior)
+        path = handler_call_details.method
+        known, wrapped = self._wrapped.get(path, (None, None))
+        if known is not handler:
+            wrapped = self._wrap(method_of(path, handler), handler)
+            self._wrapped[path] = handler, wrapped
+        return wrapped
+
+    def _wrap(self, method: RpcMethod, handler: Any) -> Any:
+        name = next(name for name in _CREATORS if getattr(handler, name))
+        behavior, create = getattr(handler, name), _CREATORS[name]
+        read = _each_message if handler.request_streaming else _only_message
         wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
         return create(
-            wrap(method, behavior),
+            wrap(method, read(behavior)),
             _tolerant(handler.request_deserializer),
             handler.response_serializer,
         )
@@ -177,7 +185,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _wrap_unary(self, method: RpcMethod, behavior: Any) -> Any:
         async def call(request: Any, context: Any) -> Any:
             async with _Call(method, context, self._observer, self._clock):
-                return await behavior(_decoded(request), context)
+                return await behavior(request, context)
 
         return call
 
@@ -185,7 +193,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # Writes to the context instead of yielding: a generator would not be closed when the client leaves.
         async def call(request: Any, context: Any) -> None:
             async with _Call(method, context, self._observer, self._clock):
-                responses = behavior(_decoded(request), context)
+                responses = behavior(request, context)
                 if not hasattr(responses, "__aiter__"):  # writes to the context itself
                     await responses
                     return
@@ -284,22 +292,39 @@ class _Call:
         await self._context.abort(entry.grpc_code, status.message, tuple(trailers))
 
 
-def _with_only_message(behavior: Any) -> Any:
-    """Read the one message ourselves: the library never answers a call that is closed without it."""
+def _only_message(behavior: Any) -> Any:
+    """Read the one message ourselves: the library never answers a call that is closed without it.
 
-    async def call(requests: AsyncIterator[Any], context: Any) -> Any:
-        async for request in requests:
-            return await behavior(request, context)
-        raise InvalidRequestError("The call has no message.")
+    Read from the context: an iterator that is left before its end costs a task to close it.
+    """
 
-    async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async for request in requests:
-            async for response in behavior(request, context):
-                yield response
-            return
-        raise InvalidRequestError("The call has no message.")
+    async def read(context: Any) -> Any:
+        request = await context.read()
+        if request is grpc.aio.EOF:
+            raise InvalidRequestError("The call has no message.")
+        return _decoded(request)
+
+    async def call(_: AsyncIterator[Any], context: Any) -> Any:
+        return await behavior(await read(context), context)
+
+    async def stream(_: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async for response in behavior(await read(context), context):
+            yield response
 
     return stream if inspect.isasyncgenfunction(behavior) else call
+
+
+def _each_message(behavior: Any) -> Any:
+    """Refuse broken messages of a stream."""
+
+    async def decoded(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield _decoded(request)
+
+    def call(requests: AsyncIterator[Any], context: Any) -> Any:
+        return behavior(decoded(requests), context)
+
+    return call
 
 
 class _Undecodable:
@@ -331,17 +356,10 @@ def _tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _decoded(request: Any) -> Any:
-    """Raise when a message, or one of a stream of messages, is broken."""
-    if hasattr(request, "__aiter__"):
-        return _decoded_stream(request)
+    """Raise when a message is broken."""
     if isinstance(request, _Undecodable):
         raise InvalidRequestError("The message is broken, or holds a text that is not UTF-8.")
     return request
-
-
-async def _decoded_stream(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield _decoded(request)
 
 
 def _request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:

@@ -1,7 +1,8 @@
 """Stages 3 and 9 of 10: texts to sequences, and hypotheses back to texts.
 
 The only place where text and token ids meet. Work on text (segmenting, tokenizing, reassembling) runs in a small
-thread pool, so that 5 MB of text do not hold up the event loop.
+thread pool, so that 5 MB of text do not hold up the event loop. A short text is worked on where it is: a sentence takes
+0.03 ms, the way to another thread and back ten times as much.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from export.bundle import Manifest
 from service.errors import DragomanError, EngineDeadError, SourceTooLongError
@@ -25,7 +26,11 @@ from service.stats import NullObserver, Observer, TextStage, TextStats
 
 __all__ = ["ServedModel", "SourceTokenizer", "Translator"]
 
+Value = TypeVar("Value")
+
 _sequence_ids = itertools.count(1)
+_MAX_SHORT_CHARACTERS = 500
+"""Of all texts of a request that is worked on in the event loop. The oddest text of this length takes a millisecond."""
 
 
 class SourceTokenizer(Protocol):
@@ -95,10 +100,9 @@ class Translator:
             DeadlineError: The deadline passed or cannot be kept.
             EngineDeadError: The engine is gone.
         """
-        loop = asyncio.get_running_loop()
-        items = await loop.run_in_executor(self._pool, self._prepare, request)
+        items = await self._work(request, lambda: self._prepare(request))
         results = await self._run(request.model, [s for item in items for s in item.sequences])
-        return await loop.run_in_executor(self._pool, self._finish, request, items, results)
+        return await self._work(request, lambda: self._finish(request, items, results))
 
     def manifest(self, model: str) -> Manifest:
         """Tell what a loaded model is."""
@@ -107,6 +111,12 @@ class Translator:
     def close(self) -> None:
         """Let the threads end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self, request: ValidRequest, work: Callable[[], Value]) -> Value:
+        """Do work on the texts of a request, in the pool unless they are short."""
+        if sum(map(len, request.contents)) <= _MAX_SHORT_CHARACTERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _run(self, model: str, sequences: list[Sequence]) -> dict[int, SequenceResult]:
         results: dict[int, SequenceResult] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import dataclasses
+import threading
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -19,7 +21,7 @@ from service.errors import (
 from service.request import Translation, ValidRequest
 from service.translator import Translator
 from tests.builders import make_valid_request
-from tests.fake_core import FakeCore, make_served_model
+from tests.fake_core import FakeCore, FakeTokenizer, make_served_model
 
 T = TypeVar("T")
 
@@ -185,3 +187,31 @@ def test_requests_go_to_the_model_that_they_name() -> None:
         return len(first.taken), len(second.taken)
 
     assert _run(ask_both()) == (0, 1)
+
+
+class _WatchedTokenizer(FakeTokenizer):
+    """Remembers in which threads it works."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[str] = set()
+
+    def encode_source_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        self.threads.add(threading.current_thread().name)
+        return super().encode_source_batch(texts)
+
+    def decode_target(self, token_ids: Sequence[int]) -> str:
+        self.threads.add(threading.current_thread().name)
+        return super().decode_target(token_ids)
+
+
+@pytest.mark.parametrize(
+    ("texts", "in_pool"), [(["a b c", "d"], False), (["x" * 400, "y " * 200], True)]
+)
+def test_only_short_texts_are_worked_on_in_the_event_loop(texts: list[str], in_pool: bool) -> None:
+    tokenizer = _WatchedTokenizer()
+    model = dataclasses.replace(make_served_model(), tokenizer=tokenizer)
+    translator = Translator([model])
+    _run(translator.translate(make_valid_request(*texts)))
+    translator.close()
+    assert {name.startswith("text") for name in tokenizer.threads} == {in_pool}
