@@ -1,0 +1,137 @@
+"""How much of what the engine can do is left through gRPC?
+
+64 clients, each with a connection of its own, ask for one text after the other; beside it, in turn, the engine alone
+in this process: the same sentences, as many workers, 64 sentences on hand at any time, so its batches are at least as
+full as the server's. The server's side includes everything that the engine alone is spared: the network, the wire
+format, segmenting and tokenizing, metrics and log, and the clients, which run on the same cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.contenders import DRAGOMAN
+from benchmarks.cpu_seconds import watch_cpu
+from benchmarks.engine_alone import run_engine_alone
+from benchmarks.load_closed import run_single_calls
+from benchmarks.load_range import Range
+from benchmarks.part import Absolute, Result
+from service.engine.base import Engine
+from service.request import Sequence as Sentence
+
+__all__ = ["NUM_CLIENTS", "measure_efficiency"]
+
+NUM_CLIENTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One turn of one side."""
+
+    throughput: float
+    """Sentences a second."""
+    server_seconds: float
+    """Processor time of a sentence where it is translated."""
+    client_seconds: float = 0.0
+    """Where it is asked for."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of a sentence."""
+        return self.server_seconds + self.client_seconds
+
+
+async def measure_efficiency(  # noqa: PLR0913 - both sides and how long, each named
+    load: Range,
+    engine: Engine,
+    sentences: Sequence[Sentence],
+    *,
+    num_workers: int,
+    num_slices: int,
+    warm_seconds: float,
+    seconds: float,
+) -> Result:
+    """Take turns with the engine alone.
+
+    Args:
+        load: Dragoman among the servers.
+        engine: Of the same bundle, in this process.
+        sentences: What the texts of the load are as sequences.
+        num_workers: Workers of the server.
+        num_slices: Turns of each side.
+        warm_seconds: Before each turn.
+        seconds: Of each turn.
+    """
+    through: list[_Side] = []
+    alone: list[_Side] = []
+    for _ in range(num_slices):
+        through.append(await _through_grpc(load, warm_seconds, seconds))
+        with watch_cpu() as cpu:
+            run = await asyncio.to_thread(
+                run_engine_alone,
+                engine,
+                sentences,
+                num_workers=num_workers,
+                num_outstanding=NUM_CLIENTS,
+                warm_seconds=warm_seconds,
+                seconds=seconds,
+            )
+        alone.append(
+            _Side(throughput=run.throughput, server_seconds=cpu.client / run.num_sentences)
+        )
+    return _describe(through, alone)
+
+
+async def _through_grpc(load: Range, warm_seconds: float, seconds: float) -> _Side:
+    lane = load.lane(DRAGOMAN)
+    with lane.watch_cpu() as cpu:
+        found = await run_single_calls(
+            load, lane, NUM_CLIENTS, warm_seconds=warm_seconds, seconds=seconds
+        )
+    return _Side(
+        throughput=found.throughput,
+        server_seconds=cpu.server / found.num_calls,
+        client_seconds=cpu.client / found.num_calls,
+    )
+
+
+def _describe(through: Sequence[_Side], alone: Sequence[_Side]) -> Result:
+    pairs = list(zip(through, alone, strict=True))
+    sides = {"through gRPC": through, "alone": alone}
+    clients = statistics.mean(side.client_seconds / side.cpu_seconds for side in through)
+    return Result(
+        ratios={
+            "grpc.efficiency": statistics.median(a.throughput / b.throughput for a, b in pairs),
+            "grpc.efficiency.processor": statistics.median(
+                b.cpu_seconds / a.cpu_seconds for a, b in pairs
+            ),
+        },
+        absolutes=[
+            Absolute(
+                what=f"64 clients, {name}",
+                value=statistics.median(side.throughput for side in found),
+                unit="sentences/s",
+            )
+            for name, found in sides.items()
+        ]
+        + [
+            Absolute(
+                what=f"64 clients, {name}: processor time",
+                value=statistics.median(side.cpu_seconds for side in found) * 1e3,
+                unit="ms a sentence",
+            )
+            for name, found in sides.items()
+        ],
+        samples={
+            "grpc.efficiency": {
+                name: [side.throughput for side in found] for name, found in sides.items()
+            }
+        },
+        notes=[
+            "grpc.efficiency.processor is the same from processor time, in which a busy machine shows less; "
+            f"through gRPC {clients:.0%} of it is the clients' own"
+        ],
+    )

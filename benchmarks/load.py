@@ -1,0 +1,187 @@
+"""Workload (e): the server under load, beside what is built today.
+
+Three servers with the same gRPC front stand side by side: Dragoman; a request-level dynamic batcher on our own engine;
+the same batcher on CTranslate2. `python -m benchmarks.load` runs this part alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.contenders import BATCHER, Contender, start_contenders
+from benchmarks.corpus import load_texts
+from benchmarks.grpc_efficiency import measure_efficiency
+from benchmarks.load_closed import measure_capacities, measure_clients
+from benchmarks.load_open import OpenLoad, measure_rates
+from benchmarks.load_range import Range, open_range
+from benchmarks.part import Absolute, Result
+from benchmarks.sentences import create_sentences, keep_single_sentences
+from benchmarks.stand import Stand
+from export.bundle import Bundle
+from model.tokenizer import Tokenizer
+
+__all__ = ["measure"]
+
+_CLIENTS = (1, 8, 32, 128)
+_WARM_SECONDS = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """How long everything takes."""
+
+    parts: Sequence[str] = ("closed", "efficiency", "open")
+    closed_seconds: float
+    efficiency_slices: int
+    slice_seconds: float
+    capacity_seconds: float
+    open_loads: Sequence[OpenLoad]
+
+
+_QUICK = _Plan(
+    closed_seconds=3.0,
+    efficiency_slices=3,
+    slice_seconds=4.0,
+    capacity_seconds=5.0,
+    open_loads=(
+        OpenLoad(share=0.5, num_slices=1, slice_seconds=8.0),
+        OpenLoad(share=0.7, num_slices=3, slice_seconds=8.0),
+        OpenLoad(share=1.1, num_slices=1, slice_seconds=8.0),
+    ),
+)
+_FULL = _Plan(
+    closed_seconds=8.0,
+    efficiency_slices=7,
+    slice_seconds=6.0,
+    capacity_seconds=10.0,
+    open_loads=(
+        OpenLoad(share=0.5, num_slices=2, slice_seconds=15.0),
+        OpenLoad(share=0.7, num_slices=6, slice_seconds=15.0),
+        OpenLoad(share=1.1, num_slices=2, slice_seconds=15.0),
+    ),
+)
+
+
+def measure(stand: Stand) -> Result:
+    """Everything, for the embedded model in int8."""
+    return _measure(stand, _QUICK if stand.quick else _FULL)
+
+
+def main() -> int:
+    """Measure this part alone, or some of it, with other batchers."""
+    arguments = _parse_arguments()
+    plan = _QUICK if arguments.quick else _FULL
+    loads = tuple(load for load in plan.open_loads if load.share in arguments.shares)
+    plan = replace(plan, parts=arguments.only, open_loads=loads)
+    with tempfile.TemporaryDirectory(prefix="dragoman-load-") as directory:
+        stand = Stand(
+            arguments.work or Path(directory), quick=arguments.quick, texts_file=arguments.texts
+        )
+        options = ["--max-batch-sentences", str(arguments.max_batch_sentences)]
+        if arguments.answers_early:
+            options.append("--answers-early")
+        result = _measure(stand, plan, options)
+    _print(result)
+    return 0
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="shorter")
+    parser.add_argument("--only", nargs="+", choices=_FULL.parts, default=_FULL.parts)
+    parser.add_argument(
+        "--shares",
+        nargs="+",
+        type=float,
+        default=[load.share for load in _FULL.open_loads],
+        help="rates of arrivals, of 0.5, 0.7 and 1.1 (default: all)",
+    )
+    parser.add_argument("--texts", type=Path, help="source sentences, one a line")
+    parser.add_argument("--work", type=Path, help="keep what is written for the comparison here")
+    parser.add_argument(
+        "--max-batch-sentences", type=int, default=32, help="of the batchers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--answers-early",
+        action="store_true",
+        help="the batcher on our engine tells a sentence when it is finished, not at the end of its batch",
+    )
+    return parser.parse_args()
+
+
+def _print(result: Result) -> None:
+    table = Table("what", "value", "unit")
+    for key, value in result.ratios.items():
+        table.add_row(key, f"{value:.3g}", "ratio")
+    for each in result.absolutes:
+        table.add_row(each.what, f"{each.value:,.4g}", each.unit)
+    console = Console()
+    console.print(table)
+    for note in result.notes:
+        console.print(f"note: {note}")
+
+
+def _measure(stand: Stand, plan: _Plan, batcher_options: Sequence[str] = ()) -> Result:
+    model = stand.model("tiny")
+    bundle = model.bundle("int8")
+    with start_contenders(
+        stand.directory, bundle.directory, model.ctranslate2_directory, batcher_options
+    ) as contenders:
+        return asyncio.run(_run(stand, plan, bundle, contenders))
+
+
+async def _run(
+    stand: Stand, plan: _Plan, bundle: Bundle, contenders: Sequence[Contender]
+) -> Result:
+    tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
+    texts = keep_single_sentences(load_texts(stand.texts_file), bundle.manifest, tokenizer)
+    result = Result()
+    async with open_range(contenders, texts, bundle.manifest, max(_CLIENTS)) as load:
+        if "closed" in plan.parts:
+            result.merge(
+                await measure_clients(
+                    load, _CLIENTS, warm_seconds=_WARM_SECONDS, seconds=plan.closed_seconds
+                )
+            )
+        if "efficiency" in plan.parts:
+            result.merge(
+                await measure_efficiency(
+                    load,
+                    stand.model("tiny").onnx_engine("int8"),
+                    create_sentences(texts, bundle.manifest, tokenizer),
+                    num_workers=stand.num_cores,
+                    num_slices=plan.efficiency_slices,
+                    warm_seconds=_WARM_SECONDS,
+                    seconds=plan.slice_seconds,
+                )
+            )
+        if "open" in plan.parts:
+            result.merge(await _measure_open(load, plan))
+    return result
+
+
+async def _measure_open(load: Range, plan: _Plan) -> Result:
+    capacities = await measure_capacities(
+        load, warm_seconds=_WARM_SECONDS, seconds=plan.capacity_seconds
+    )
+    result = Result(
+        absolutes=[
+            Absolute(what=f"capacity, {name}", value=value, unit="calls/s")
+            for name, value in capacities.items()
+        ]
+    )
+    result.merge(await measure_rates(load, plan.open_loads, capacities[BATCHER]))
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
