@@ -67,13 +67,7 @@ def _ask(
             rounds=options.rounds,
         )
         for number, each in enumerate(found, 1):
-            ratio = each.texts_a_second / found[0].texts_a_second
-            cost = 1e6 * each.cpus / each.characters_a_second
-            _tell(
-                options,
-                f"{number} x {options.cpus} CPU: {each.texts_a_second:6.1f} texts/s, x {ratio:.2f}, with "
-                f"{each.cpus:.2f} CPUs; {cost:.0f} CPU seconds for a million characters",
-            )
+            _tell(options, _line(number, each, found[0], options.cpus))
         return [dataclasses.asdict(each) for each in found]
     if question == "restart":
         restart = experiments.measure_restart(addresses[-1], servers, num_clients)
@@ -82,6 +76,17 @@ def _ask(
     death = experiments.measure_death(addresses[-1], servers[0], num_clients)
     _tell(options, f"one killed: {death}")
     return dataclasses.asdict(death)
+
+
+def _line(
+    number: int, found: experiments.Throughput, one: experiments.Throughput, cpus: float
+) -> str:
+    ratio = found.texts_a_second / one.texts_a_second
+    cost = 1e6 * found.cpus / found.characters_a_second
+    return (
+        f"{number} x {cpus} CPU: {found.texts_a_second:6.1f} texts/s, x {ratio:.2f}, with {found.cpus:.2f} CPUs; "
+        f"{found.target_tokens_a_second:.0f} tokens/s, {cost:.0f} CPU seconds for a million characters"
+    )
 
 
 def _read_texts(path: Path | None) -> Sequence[str]:

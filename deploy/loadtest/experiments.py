@@ -32,6 +32,7 @@ class Throughput:
 
     texts_a_second: float
     characters_a_second: float
+    target_tokens_a_second: float
     cpus: float
     """CPU seconds a second that they used, all together."""
 
@@ -84,12 +85,12 @@ def measure_throughput(
         for index, address in enumerate(addresses):
             with Load(address, num_clients=clients_a_server * (index + 1), texts=texts) as load:
                 time.sleep(_WARM_UP_SECONDS)
-                began, cpu_before = time.monotonic(), _cpu_seconds(servers)
+                before = _Counters.read(servers)
                 time.sleep(seconds)
-                ended, cpu_after = time.monotonic(), _cpu_seconds(servers)
+                after = _Counters.read(servers)
             if any(call.code is not _OK for call in load.calls):
                 raise RuntimeError(f"calls to {address} failed")
-            found[index].append(_throughput(load.calls, began, ended, cpu_after - cpu_before))
+            found[index].append(_throughput(load.calls, before, after))
     return [
         Throughput(
             *(median(values) for values in zip(*map(dataclasses.astuple, each), strict=True))
@@ -127,21 +128,38 @@ def measure_death(address: str, victim: Server, num_clients: int, seconds: float
     return _judge(load.calls, killed)
 
 
-def _cpu_seconds(servers: Sequence[Server]) -> float:
-    return sum(server.read_metric("process_cpu_seconds_total") for server in servers)
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What servers have done up to a moment of the monotonic clock."""
+
+    moment: float
+    cpu_seconds: float
+    target_tokens: float
+
+    @classmethod
+    def read(cls, servers: Sequence[Server]) -> _Counters:
+        return cls(
+            time.monotonic(),
+            sum(server.read_metric("process_cpu_seconds_total") for server in servers),
+            sum(server.read_metric("dragoman_tokens_total", 'side="target"') for server in servers),
+        )
 
 
-def _throughput(
-    calls: Sequence[Call], began: float, ended: float, cpu_seconds: float
-) -> Throughput:
+def _throughput(calls: Sequence[Call], before: _Counters, after: _Counters) -> Throughput:
     """Count what calls did in a window; a call counts by the share of it that lies in the window."""
-    seconds = ended - began
+    seconds = after.moment - before.moment
     texts = characters = 0.0
     for call in calls:
-        share = max(0.0, min(call.ended, ended) - max(call.began, began)) / call.seconds
+        inside = min(call.ended, after.moment) - max(call.began, before.moment)
+        share = max(0.0, inside) / call.seconds
         texts += call.texts * share
         characters += call.characters * share
-    return Throughput(texts / seconds, characters / seconds, cpu_seconds / seconds)
+    return Throughput(
+        texts_a_second=texts / seconds,
+        characters_a_second=characters / seconds,
+        target_tokens_a_second=(after.target_tokens - before.target_tokens) / seconds,
+        cpus=(after.cpu_seconds - before.cpu_seconds) / seconds,
+    )
 
 
 def _judge(calls: Sequence[Call], killed: float) -> Death:

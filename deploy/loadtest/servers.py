@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -107,13 +108,13 @@ class Server:
         """Wait for its end; the exit code."""
         return int(docker("wait", self.name))
 
-    def read_metric(self, name: str) -> float:
-        """The value of a metric without labels."""
+    def read_metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric's series, of those with a label such as `side="target"` only."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as response:
-            text = response.read().decode()
-        (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
-        return float(line.split()[1])
+            lines = response.read().decode().splitlines()
+        series = [line for line in lines if re.match(rf"{name}[ {{]", line) and label in line]
+        return sum(float(line.split()[-1]) for line in series)
 
     def remove(self) -> None:
         """Remove the container, running or not."""
