@@ -17,7 +17,7 @@ CHART := deploy/helm/dragoman
 image_arguments = $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) \
 	--build-arg REVISION=$(REVISION) --build-arg SOURCE=$(SOURCE)
 
-.PHONY: image image-gpu test-image test-release manifests dist chart image-archive release
+.PHONY: image image-gpu test-image test-release manifests dist chart image-archive release loadtest
 
 image: ## Build the container image dragoman:VERSION, for CPUs
 	DOCKER_BUILDKIT=1 $(DOCKER) build --target cpu $(image_arguments) --tag $(IMAGE):$(VERSION) --tag $(IMAGE):latest $(ARGS) .
@@ -51,3 +51,6 @@ release: ## Wheel, source, image, chart, software bill of materials and checksum
 	rm -rf dist
 	$(MAKE) --no-print-directory dist chart image-archive
 	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+loadtest: $(DEV_STAMP) ## Servers of 0.4 CPU behind Envoy: more of them, a rolling restart, a kill (needs docker, envoy)
+	$(DEV_PYTHON) -m deploy.loadtest --image $(IMAGE):$(VERSION) $(ARGS)
