@@ -29,6 +29,7 @@ FAST := not slow and not image and not index and not weights and not gpu
 .PHONY: help install serve format lint type test test-fast test-all golden protos bundle bench soak independence clean
 
 include deploy/deploy.mk
+include deploy/monitoring.mk
 
 help: ## Show these verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
