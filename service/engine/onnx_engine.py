@@ -6,6 +6,7 @@ place: past input and present output are bound to the same memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,11 +21,13 @@ from service.engine.decoder_state import CacheShape, DecoderState
 from service.engine.encoder_batches import cut_into_batches
 from service.engine.mixed_decoder import MixedDecoder
 from service.engine.onnx_decoder import OnnxDecoder, OnnxEncoded
-from service.engine.sessions import RUN_ERRORS, create_session, session_faults
+from service.engine.sessions import RUN_ERRORS, create_session, int8_saturates, session_faults
 from service.engine.shortlist_decoder import EngineShortlist, ShortlistDecoder
 from service.errors import EngineStepError
 
 __all__ = ["OnnxEngine", "load_onnx_engine"]
+
+logger = logging.getLogger(__name__)
 
 
 class OnnxEngine:
@@ -166,7 +169,16 @@ def load_onnx_engine(
 
 
 def _load_shortlist(bundle: Bundle, provider: str) -> EngineShortlist | None:
+    """Load what a shortlist needs; None where there is none, or where it would not be exact.
+
+    What makes 8-bit products exact on processors without VNNI is done to constant weights only.
+    """
     if bundle.shortlist_path is None:
+        return None
+    if bundle.manifest.precision == "int8" and provider == "cpu" and int8_saturates():
+        logger.warning(
+            "%s: no shortlist on this processor: its 8-bit sums overflow", bundle.directory
+        )
         return None
     architecture, precision = bundle.manifest.architecture, bundle.manifest.precision
     cache = (architecture.num_decoder_layers, architecture.num_heads, architecture.head_size)

@@ -28,7 +28,14 @@ entries = st.builds(
 )
 needed_files = {
     name: FileEntry(sha256="0" * 64, size_bytes=1)
-    for name in ("encoder.onnx", "decoder.onnx", "t.spm")
+    for name in (
+        "encoder.onnx",
+        "decoder.onnx",
+        "t.spm",
+        "lists.npz",
+        "decoder.shortlist.onnx",
+        "columns.onnx",
+    )
 }
 
 manifests = st.builds(
@@ -69,6 +76,7 @@ manifests = st.builds(
     scores=st.lists(
         st.builds(Score, test_set=texts, metric=texts, value=numbers, signature=texts), max_size=3
     ).map(tuple),
+    shortlist=st.none() | st.just("lists.npz"),
     files=st.dictionaries(texts, entries, max_size=3).map(lambda more: {**more, **needed_files}),
 )
 
