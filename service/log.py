@@ -71,7 +71,7 @@ class RequestLineFilter(logging.Filter):
         }
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Decide on a record, and add `left_out` to one that passes. The handler's lock is held."""
+        """Decide on a record, and add `left_out` to one that passes. Calls live on the event loop: there is no race."""
         call = call_var.get(None)
         if call is None:
             return True

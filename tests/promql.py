@@ -37,7 +37,7 @@ def selectors(text: str) -> list[Any]:
 
 
 def operands(text: str) -> list[str]:
-    """What an alert compares and combines: each gives data, though the alert as a whole gives none while all is well."""
+    """What an alert compares and combines: each part gives data, though the alert gives none while all is well."""
     found: list[str] = []
 
     def split(node: Any) -> None:

@@ -11,7 +11,10 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 
+from service.grpc_server import METHODS
+from service.metrics import PrometheusObserver
 from tests.promql import exported_samples, faults, operands
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -116,3 +119,18 @@ def test_promtool_agrees(arguments: list[str]) -> None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
     done = subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_finds_nothing_wrong_with_the_names_and_types_of_our_metrics() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    registry = CollectorRegistry()
+    PrometheusObserver(registry).start_methods(METHODS)
+    done = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=generate_latest(registry),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
