@@ -22,10 +22,8 @@ _CHART = _DEPLOY / "helm" / "dragoman"
 _VALUES = _DEPLOY / "helm" / "values"
 _NAME = "dragoman"
 _HEAD = "# Rendered from deploy/helm/dragoman by `make manifests`: change it there.\n"
-_COMPONENTS = {
-    "prometheus-adapter": ("hpa", "servicemonitor"),
-    "keda": ("scaledobject", "servicemonitor"),
-}
+_WATCHED = ("prometheusrule", "servicemonitor")
+_COMPONENTS = {"prometheus-adapter": ("hpa", *_WATCHED), "keda": ("scaledobject", *_WATCHED)}
 """Which templates a component takes from the rendering of the same name."""
 _CHECKSUM = re.compile(
     r" +annotations:\n +# A change of settings[^\n]*\n +checksum/config: [^\n]*\n"

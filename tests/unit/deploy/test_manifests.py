@@ -18,7 +18,11 @@ from service.config_file import load_config
 from tests.manifests import DEPLOY, RENDERED, is_core, load_rendered, select_kind
 
 ROOT = Path(__file__).parents[3]
-OPERATORS = {"ServiceMonitor": "prometheus_operator.v1", "ScaledObject": "keda.v1alpha1"}
+OPERATORS = {
+    "PrometheusRule": "prometheus_operator.v1",
+    "ScaledObject": "keda.v1alpha1",
+    "ServiceMonitor": "prometheus_operator.v1",
+}
 FIRST_VERSION = {"models-image": "1.37"}
 """The oldest that is tried of a rendering that needs a newer Kubernetes than the chart does."""
 
