@@ -6,14 +6,16 @@ Each is written once for every engine: our bundle in both precisions and a CTran
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from benchmarks.ctranslate2_engine import CTranslate2Engine, thread_choices
 from benchmarks.ctranslate2_model import save_ctranslate2_model, vocabulary
 from benchmarks.dragoman_engine import DragomanEngine
+from benchmarks.part import CannotRunError
 from export.bundle import (
     Architecture,
     Bundle,
@@ -25,6 +27,7 @@ from export.bundle import (
     load_bundle,
 )
 from export.exporter import suppressed_ids, write_graphs
+from export.shortlist import SHORTLIST_FILE, Shortlist, save_shortlist
 from model.checkpoint import load_model, replace_directory
 from model.config import TransformerConfig
 from model.transformer import Transformer
@@ -39,6 +42,8 @@ EMBEDDED_CHECKPOINT = _PRETRAINED / "en-pt.checkpoint"
 _LIMITS = Limits(max_source_tokens=256, max_target_tokens=512)
 _BASE_VOCABULARY = 58_101
 _UNK_ID = 1
+_FREQUENT_WORDS = 1000
+_WORDS_OF_A_SOURCE = 18
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +56,8 @@ class BenchModel:
     special_tokens: SpecialTokens
     bundles: dict[str, Path] = field(default_factory=dict)
     """Bundles that exist already, by precision."""
+    create_shortlist: Callable[[], Shortlist] | None = None
+    """Makes up a shortlist where the bundle that exists has none of its own."""
     _transformer: Transformer | None = None
     _engines: dict[str, OnnxEngine] = field(default_factory=dict)
 
@@ -80,8 +87,28 @@ class BenchModel:
     def onnx_engine(self, precision: Precision) -> OnnxEngine:
         """Our engine with its graphs loaded."""
         if precision not in self._engines:
-            self._engines[precision] = load_onnx_engine(self.bundle(precision))
+            self._engines[precision] = load_onnx_engine(self.bundle(precision), use_shortlist=False)
         return self._engines[precision]
+
+    def shortlist_engine(self) -> OnnxEngine:
+        """Our int8 engine with a vocabulary shortlist: that of the bundle, or one that is made up.
+
+        Raises:
+            CannotRunError: The bundle has none.
+        """
+        if self.create_shortlist is None:
+            bundle = self.bundle("int8")
+            if bundle.manifest.shortlist is None:
+                raise CannotRunError(f"the bundle {bundle.directory} has no shortlist.")
+            return load_onnx_engine(bundle)
+        directory = self.directory / f"{self.name}-int8-shortlist"
+        if not directory.exists():
+            with replace_directory(directory) as partial:
+                never = suppressed_ids(self.special_tokens)
+                write_graphs(self.transformer, partial, "int8", _LIMITS, never, with_shortlist=True)
+                save_shortlist(partial / SHORTLIST_FILE, self.create_shortlist())
+        manifest = replace(self._manifest("int8"), shortlist=SHORTLIST_FILE)
+        return load_onnx_engine(Bundle(directory=directory, manifest=manifest))
 
     def dragoman(self, precision: Precision, num_workers: int) -> DragomanEngine:
         """Our engine with some workers."""
@@ -159,6 +186,22 @@ def create_base(directory: Path) -> BenchModel:
         directory=directory,
         create=lambda: _random_model(pad_id),
         special_tokens=SpecialTokens(eos_id=0, pad_id=pad_id, unk_id=_UNK_ID, bos_id=None),
+        create_shortlist=_random_shortlist,
+    )
+
+
+def _random_shortlist() -> Shortlist:
+    """Draw lists so that 32 sentences of usual length need about as many words together as real text does: 6,000.
+
+    Words follow Zipf's law, as the words of a language do, so that lists share the frequent ones.
+    """
+    chance = np.random.default_rng(0)
+    size = (_BASE_VOCABULARY, _WORDS_OF_A_SOURCE)
+    zipf = np.exp(chance.random(size) * np.log(_BASE_VOCABULARY - 3)).astype(np.uint16) + 1
+    return Shortlist(
+        frequent=np.array([0, *range(2, _FREQUENT_WORDS + 1)], np.uint16),
+        offsets=np.arange(_BASE_VOCABULARY + 1, dtype=np.uint32) * _WORDS_OF_A_SOURCE,
+        targets=zipf.ravel().astype(np.uint16),
     )
 
 

@@ -17,6 +17,9 @@ from model.errors import TrainingError
 _COMPANIONS = ("README.md", "LICENSE")
 """Files beside the weights that belong to the bundle too: model card and licence."""
 
+_SHORTLIST = "shortlist.npz"
+"""The vocabulary shortlist, if one was made for the checkpoint's vocabulary."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleFacts:
@@ -42,7 +45,7 @@ class BundleFacts:
 
 
 def write_bundle(checkpoint: Path, bundle: Path, facts: BundleFacts) -> None:
-    """Export a checkpoint as an int8 bundle, with the card, licence and scores (`scores.*.json`) that lie beside it.
+    """Export a checkpoint as an int8 bundle, with card, licence, scores and shortlist that lie beside it.
 
     Raises:
         TrainingError: The export failed; it has told why on stderr.
@@ -64,3 +67,5 @@ def _arguments(checkpoint: Path, bundle: Path, facts: BundleFacts) -> Iterator[s
     for path in (checkpoint / name for name in _COMPANIONS):
         if path.exists():
             yield from ("--file", str(path))
+    if (checkpoint / _SHORTLIST).exists():
+        yield from ("--shortlist", str(checkpoint / _SHORTLIST))

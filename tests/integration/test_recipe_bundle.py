@@ -5,9 +5,11 @@ import json
 import pytest
 
 from export.bundle import load_bundle
+from export.shortlist import save_shortlist
 from model.checkpoint import save_model
 from model.errors import TrainingError
 from model.recipes.bundle import BundleFacts, write_bundle
+from tests.tiny_bundles import make_shortlist
 from tests.tiny_models import make_model, make_tokenizer
 
 FACTS = BundleFacts(
@@ -20,7 +22,7 @@ FACTS = BundleFacts(
 )
 
 
-def test_bundle_takes_card_licence_and_scores_from_the_checkpoint(tmp_path):
+def test_bundle_takes_card_licence_scores_and_shortlist_from_the_checkpoint(tmp_path):
     checkpoint = tmp_path / "checkpoint"
     save_model(checkpoint, make_model(), make_tokenizer())
     (checkpoint / "README.md").write_text("card")
@@ -28,12 +30,14 @@ def test_bundle_takes_card_licence_and_scores_from_the_checkpoint(tmp_path):
     score = {"metric": "BLEU", "value": 1.0, "signature": "nrefs:1"}
     scores = {"test_set": "devtest", "num_sentences": 2, "scores": [score]}
     (checkpoint / "scores.devtest.json").write_text(json.dumps(scores))
+    save_shortlist(checkpoint / "shortlist.npz", make_shortlist())
     write_bundle(checkpoint, tmp_path / "bundle", FACTS)
     manifest = load_bundle(tmp_path / "bundle").manifest
     assert (manifest.name, manifest.version, manifest.license) == ("tiny", "3", "MIT")
     assert manifest.limits.max_source_tokens == 17
     assert [score.test_set for score in manifest.scores] == ["devtest"]
     assert {"README.md", "LICENSE"} <= set(manifest.files)
+    assert manifest.shortlist == "shortlist.npz"
 
 
 def test_failed_export_says_that_the_checkpoint_stays(tmp_path, capfd):
