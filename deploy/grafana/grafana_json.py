@@ -18,7 +18,10 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import GraphThresholdsStyleMode, StackingMode
 from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DashboardLinkType,
     DataSourceRef,
+    DataTransformerConfig,
     Threshold,
     ThresholdsMode,
     VariableRefresh,
@@ -31,6 +34,7 @@ from deploy.grafana.board import Board, Panel, Query
 __all__ = ["to_json"]
 
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+_TAG = "dragoman"
 _UNITS = {"cores": "suffix: cores"}
 _BUILDERS: dict[str, Any] = {
     "heatmap": heatmap.Panel,
@@ -48,11 +52,19 @@ def to_json(board: Board) -> str:
         dashboard.Dashboard(board.title)
         .uid(board.uid)
         .description(board.description)
-        .tags(["dragoman"])
+        .tags([_TAG])
         .refresh("30s")
         .time("now-1h", "now")
         .timezone("browser")
         .readonly()
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .link(
+            dashboard.DashboardLink("Dragoman")
+            .type(DashboardLinkType.DASHBOARDS)
+            .tags([_TAG])
+            .include_vars(True)
+            .keep_time(True)
+        )
         .with_variable(
             dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
@@ -111,6 +123,12 @@ def _panel(panel: Panel, number: int) -> Any:
             builder = builder.thresholds(_thresholds(panel.warn_above))
     if panel.kind == "timeseries":
         builder = _draw_lines(builder, panel)
+    if panel.kind == "table":
+        (query,) = panel.queries
+        options = {"excludeByName": {"Time": True}, "renameByName": {"Value": query.legend}}
+        builder = builder.with_transformation(
+            DataTransformerConfig(id_val="organize", options=options)
+        )
     return builder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,24 @@ def test_an_address_is_a_host_and_a_port(address: str) -> None:
 def test_an_address_may_be_ipv6() -> None:
     assert split_address("[::1]:50051") == ("::1", 50051)
     assert split_address("localhost:0") == ("localhost", 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("DRAGOMAN_TRACING__ENDPOINT", "127.0.0.1:4317", 'must be a "http://host:port" or ""'),
+        ("DRAGOMAN_TRACING__ENDPOINT", "http://collector:4317/v1/traces", '"http://host:port"'),
+        ("DRAGOMAN_TRACING__SAMPLE_RATIO", "2", "must be in [0, 1], but is 2"),
+        ("DRAGOMAN_LOG__MAX_REQUEST_LINES_PER_SECOND", "-1", "must be in [0, 1000000]"),
+        ("DRAGOMAN_LOG__MAX_REQUEST_LINES_PER_SECOND", "few", "must be an integer"),
+    ],
+)
+def test_what_tracing_and_the_log_cannot_do_is_refused(key: str, value: str, rule: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(rule)):
+        load_config(None, {key: value})
+
+
+@pytest.mark.parametrize("endpoint", ["", "http://127.0.0.1:4317", "https://otel.example:4317/"])
+def test_a_collector_has_an_address_with_its_scheme(endpoint: str) -> None:
+    config = load_config(None, {"DRAGOMAN_TRACING__ENDPOINT": endpoint})
+    assert config.tracing.endpoint == endpoint
