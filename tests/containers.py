@@ -11,8 +11,9 @@ import pytest
 
 from deploy.loadtest.servers import DOCKER
 
-_PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-VERSION: str = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"]
+REPOSITORY = Path(__file__).parents[1]
+_PROJECT = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+VERSION: str = tomllib.loads(_PROJECT)["project"]["version"]
 IMAGE = os.environ.get("DRAGOMAN_IMAGE", f"dragoman:{VERSION}")
 
 

@@ -12,15 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.loadtest.clients import SENTENCES, translate
+from deploy.loadtest.servers import DOCKER, free_port
 from deploy.prometheus.local import Prometheus
-from tests.containers import (
-    ENGINE,
-    REPOSITORY,
-    SENTENCES,
-    free_port,
-    require_image,
-    translate,
-)
+from tests.containers import REPOSITORY, require_image
 
 pytestmark = [pytest.mark.slow, pytest.mark.image]
 
@@ -30,7 +25,7 @@ SCRAPE_SECONDS = 90.0
 
 def _compose(*words: str, ports: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [
-        ENGINE,
+        DOCKER,
         "compose",
         "--project-name",
         PROJECT,
