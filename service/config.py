@@ -186,6 +186,9 @@ class SchedulerConfig:
     max_batch_rows: int = 128
     """Decoder rows (hypotheses) in one step."""
 
+    max_shared_rows: int = 64
+    """Decoder rows that documents fill while short calls are there; so a call finds room, and steps that are short."""
+
     max_batch_tokens: int = 16_384
     """Padded source tokens in one step: rows x the longest source."""
 
@@ -211,6 +214,7 @@ class SchedulerConfig:
             1,
             1_000_000_000,
             "max_batch_rows",
+            "max_shared_rows",
             "max_batch_tokens",
             "max_encode_tokens",
             "length_window",

@@ -1,31 +1,45 @@
 """Stage 4 of 10, part 1: who waits, and who is next.
 
-Round-robin over requests: a document of a thousand sentences does not stand before one short call. Within a request the
-oldest sentence comes first, or, beside company of a given length, the one of its oldest that is most like it. Pure data
-structure: no clock, no limits.
+Requests take turns. Those that are short, or of which nothing runs, do so before long ones that have a part of theirs
+running: a document of a thousand sentences does not stand before one short call, and a flood of short calls leaves
+every document one sentence at least. Within a request the oldest sentence comes first, or, beside company of a given
+length, the one of its oldest that is most like it. Pure data structure: no clock, no limits.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from service.request import Sequence
 
 __all__ = ["WaitingQueue"]
 
+_Line = OrderedDict[int, Sequence]
+"""The waiting sentences of one request."""
+
+_SHORT_SENTENCES = 4
+"""A request is short while no more sentences of it wait or run here."""
+
 
 class WaitingQueue:
-    """Waiting sentences, grouped by request.
+    """Waiting sentences, grouped by request; of those that run it knows how many each request has.
 
     With requests a = (a1, a2, a3) and b = (b1), taking what `peek` gives until nothing is left gives a1, b1, a2, a3:
-    a request whose sentence is taken goes to the end.
+    a request whose sentence is taken goes to the end of its group. With a document d = (d1, ..., d9) before them it
+    gives d1, a1, b1, a2, a3, d2, ..., d9.
     """
 
     def __init__(self) -> None:
-        self._requests: OrderedDict[str, OrderedDict[int, Sequence]] = OrderedDict()
+        self._preferred: OrderedDict[str, _Line] = OrderedDict()
+        """Lines of requests that are short or of which nothing runs."""
+        self._others: OrderedDict[str, _Line] = OrderedDict()
         self._request_of: dict[int, str] = {}
+        self._num_running: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()
+        """Sentences of each request, waiting or running."""
+        self._num_short = 0
 
     def __len__(self) -> int:
         return len(self._request_of)
@@ -34,31 +48,50 @@ class WaitingQueue:
         return sequence_id in self._request_of
 
     def __iter__(self) -> Iterator[Sequence]:
-        for line in self._requests.values():
+        for line in chain(self._preferred.values(), self._others.values()):
             yield from line.values()
+
+    @property
+    def has_short_requests(self) -> bool:
+        """Whether a request is short, waiting or running."""
+        return self._num_short > 0
+
+    def is_preferred(self, request_id: str) -> bool:
+        """Whether a request is short, or nothing of it runs."""
+        return self._is_short(request_id) or not self._num_running[request_id]
 
     def add(self, sequence: Sequence) -> None:
         """Append a sentence to its request's line."""
-        line = self._requests.setdefault(sequence.request_id, OrderedDict())
+        request_id = sequence.request_id
+        line = self._line(request_id) or OrderedDict()
         line[sequence.sequence_id] = sequence
-        self._request_of[sequence.sequence_id] = sequence.request_id
+        self._request_of[sequence.sequence_id] = request_id
+        self._resize(request_id, 1)
+        self._place(request_id, line)
 
     def remove(self, sequence_id: int) -> Sequence:
         """Take a sentence out that will not run; the order of the requests stays."""
-        request_id = self._request_of.pop(sequence_id)
-        line = self._requests[request_id]
-        sequence = line.pop(sequence_id)
-        if not line:
-            del self._requests[request_id]
+        sequence = self._pop(sequence_id)
+        self._resize(sequence.request_id, -1)
+        self._place(sequence.request_id, self._line(sequence.request_id))
         return sequence
 
     def take(self, sequence_id: int) -> Sequence:
         """Take a sentence out that will run; its request has had its turn and goes to the end."""
-        request_id = self._request_of[sequence_id]
-        sequence = self.remove(sequence_id)
-        if request_id in self._requests:
-            self._requests.move_to_end(request_id)
+        sequence = self._pop(sequence_id)
+        self._num_running[sequence.request_id] += 1
+        line = self._line(sequence.request_id)
+        self._drop(sequence.request_id)
+        self._place(sequence.request_id, line)
         return sequence
+
+    def end(self, request_id: str) -> None:
+        """A sentence that was taken runs no more."""
+        self._num_running[request_id] -= 1
+        if not self._num_running[request_id]:
+            del self._num_running[request_id]
+        self._resize(request_id, -1)
+        self._place(request_id, self._line(request_id))
 
     def peek(self, like_length: int | None = None, window: int = 1) -> Sequence | None:
         """The sentence whose turn it is.
@@ -67,7 +100,7 @@ class WaitingQueue:
             like_length: Source length of the company; None asks for the oldest sentence of the request.
             window: How many of the request's oldest sentences may be chosen from.
         """
-        line = next(iter(self._requests.values()), None)
+        line = next(chain(self._preferred.values(), self._others.values()), None)
         if line is None:
             return None
         if like_length is None:
@@ -75,3 +108,35 @@ class WaitingQueue:
         return min(
             islice(line.values(), window), key=lambda s: abs(len(s.source_ids) - like_length)
         )
+
+    def _pop(self, sequence_id: int) -> Sequence:
+        request_id = self._request_of.pop(sequence_id)
+        line = self._line(request_id)
+        assert line is not None, "a sentence that waits is in the line of its request"
+        return line.pop(sequence_id)
+
+    def _line(self, request_id: str) -> _Line | None:
+        return self._preferred.get(request_id) or self._others.get(request_id)
+
+    def _place(self, request_id: str, line: _Line | None) -> None:
+        """Put a line where it belongs: at the end, if it is not there yet."""
+        group = self._preferred if self.is_preferred(request_id) else self._others
+        if line and request_id not in group:
+            self._drop(request_id)
+            group[request_id] = line
+        elif not line:
+            self._drop(request_id)
+
+    def _drop(self, request_id: str) -> None:
+        self._preferred.pop(request_id, None)
+        self._others.pop(request_id, None)
+
+    def _resize(self, request_id: str, change: int) -> None:
+        self._num_short -= self._is_short(request_id)
+        self._sizes[request_id] += change
+        if not self._sizes[request_id]:
+            del self._sizes[request_id]
+        self._num_short += self._is_short(request_id)
+
+    def _is_short(self, request_id: str) -> bool:
+        return 0 < self._sizes[request_id] <= _SHORT_SENTENCES

@@ -186,14 +186,15 @@ class Scheduler:
     def _admit(self, now: float) -> list[Sequence]:
         """Take waiting sentences in their turn while they fit. The first one that does not fit ends it.
 
-        So nobody who needs much room is passed for ever by those who need little.
+        So nobody who needs much room is passed for ever by those who need little. While short requests are there,
+        documents do not fill the batch to the brim: short requests find room at once, and steps that are short.
         """
         admitted: list[Sequence] = []
         like_length: int | None = None
         encode_tokens = self._config.max_encode_tokens * (1 if self._running else _IDLE_ENCODES)
         while True:
             sequence = self._waiting.peek(like_length, self._config.length_window)
-            if sequence is None or not self.budget.fits(sequence):
+            if sequence is None or not self.budget.fits(sequence) or self._must_share(sequence):
                 return admitted
             length = len(sequence.source_ids)
             if admitted and length > encode_tokens:
@@ -205,6 +206,15 @@ class Scheduler:
             self._running.append(sequence.sequence_id)
             self._tracked[sequence.sequence_id].admitted = now
             admitted.append(sequence)
+
+    def _must_share(self, sequence: Sequence) -> bool:
+        """Whether a further sentence of a document must wait for the sake of short requests."""
+        rows = self.budget.rows + sequence.options.beam_size
+        return (
+            rows > self._config.max_shared_rows
+            and self._waiting.has_short_requests
+            and not self._waiting.is_preferred(sequence.request_id)
+        )
 
     def _answer(
         self, sequence_id: int, hypotheses: tuple[Hypothesis, ...], now: float
@@ -229,6 +239,7 @@ class Scheduler:
             self._waiting.remove(sequence_id)
         else:
             self.budget.release(tracked.sequence)
+            self._waiting.end(tracked.sequence.request_id)
         return Departure(
             sequence=tracked.sequence,
             result=SequenceResult(

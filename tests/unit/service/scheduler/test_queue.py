@@ -63,3 +63,59 @@ def test_an_empty_queue_offers_nothing() -> None:
     assert len(queue) == 0
     assert only.sequence_id not in queue
     assert list(queue) == []
+
+
+def test_documents_come_after_short_requests_but_each_has_a_sentence_running() -> None:
+    d = [sentence("document") for _ in range(9)]
+    e = [sentence("other document") for _ in range(9)]
+    a1, a2, b1 = sentence("a"), sentence("a"), sentence("b")
+    expected = [d[0], e[0], a1, b1, a2, d[1], e[1], d[2], e[2]]
+    assert take_all(fill(*d, *e, a1, a2, b1))[:9] == expected
+
+
+def test_a_document_of_which_nothing_runs_any_more_has_its_turn_before_later_calls() -> None:
+    queue = fill(*(sentence("document") for _ in range(9)))
+    for _ in range(2):
+        queue.take(queue.peek().sequence_id)
+    queue.add(early := sentence("early"))
+    queue.end("document")
+    assert queue.peek() is early  # something of it still runs
+    queue.end("document")
+    queue.add(sentence("late"))
+    queue.take(early.sequence_id)
+    assert queue.peek().request_id == "document"
+
+
+def test_a_flood_of_short_calls_leaves_a_document_one_sentence_at_a_time() -> None:
+    queue = fill(*(sentence("document") for _ in range(9)))
+    taken = []
+    for number in range(60):  # one runs at a time, and a new call comes with each
+        queue.add(sentence(f"call {number}"))
+        taken.append(queue.take(queue.peek().sequence_id))
+        queue.end(taken[-1].request_id)
+    assert 5 <= [each.request_id for each in taken].count("document") <= 9
+
+
+def test_a_document_near_its_end_is_short() -> None:
+    queue = fill(*(sentence("document") for _ in range(6)))
+    assert not queue.has_short_requests
+    first = queue.take(queue.peek().sequence_id)
+    assert not queue.is_preferred("document")
+    queue.take(queue.peek().sequence_id)
+    queue.end(first.request_id)
+    assert not queue.is_preferred("document")  # five are left
+    queue.end(first.request_id)
+    assert queue.is_preferred("document")
+    assert queue.has_short_requests
+
+
+def test_nothing_is_remembered_of_requests_that_are_gone() -> None:
+    queue = fill(*(sentence(name) for name in "aaaaaab"))
+    while (sequence := queue.peek()) is not None:
+        queue.take(sequence.sequence_id)
+        queue.end(sequence.request_id)
+    assert not queue.has_short_requests
+    assert queue.is_preferred("a")
+    queue.add(sentence("c"))
+    queue.add(again := sentence("a"))
+    assert [each.request_id for each in take_all(queue)] == ["c", again.request_id]

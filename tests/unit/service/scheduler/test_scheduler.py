@@ -71,6 +71,31 @@ def test_who_needs_much_room_is_not_passed_by_who_needs_little() -> None:
     assert scheduler.schedule(0.3).admitted == []
 
 
+def test_a_document_alone_fills_the_batch() -> None:
+    scheduler = create(max_batch_rows=16, max_shared_rows=8)
+    for _ in range(9):
+        scheduler.add(make_sequence(request_id="document", beam_size=4), 0.0)
+    assert len(scheduler.schedule(0.0).admitted) == 4
+
+
+def test_documents_leave_rows_to_short_calls_while_there_are_any() -> None:
+    scheduler = create(max_batch_rows=16, max_shared_rows=8)
+    for name in ("document", "other document"):
+        for _ in range(9):
+            scheduler.add(make_sequence(request_id=name, beam_size=4), 0.0)
+    scheduler.add(call := make_sequence(request_id="call", beam_size=2), 0.0)
+    admitted = [each.request_id for each in scheduler.schedule(0.0).admitted]
+    assert admitted == ["document", "other document", "call"]
+    calls = [make_sequence(request_id=f"call {number}", beam_size=2) for number in range(4)]
+    for each in calls:
+        scheduler.add(each, 1.0)
+    assert scheduler.schedule(1.0).admitted == calls[:3]  # to the last row
+    scheduler.abort(call.sequence_id)
+    assert scheduler.schedule(2.0).admitted == calls[3:]
+    scheduler.finish(dict.fromkeys((2, 3, 4, 5), ANSWER), 3.0)
+    assert len(scheduler.schedule(3.0).admitted) == 2  # nobody else is there: documents fill it
+
+
 def test_aborted_running_sentence_leaves_before_the_next_step() -> None:
     scheduler = create()
     sequences = [make_sequence(beam_size=4) for _ in range(3)]
