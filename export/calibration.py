@@ -1,27 +1,47 @@
-"""The one activation range that is fixed at export: that of the decoder's output, before the vocabulary."""
+"""The activation ranges that are fixed at export: those of what LayerNorms give to the big matrices."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
 
+import torch
+from torch import Tensor, nn
+
+from model.decoder import DecoderLayer
+from model.encoder import EncoderLayer
 from model.transformer import Transformer
 
-__all__ = ["hidden_range"]
+__all__ = ["ActivationRanges", "activation_ranges"]
 
 _SENTENCES = 64
 _LENGTH = 24
+_MARGIN = 1.1
+"""How much more than what was seen is kept free; what is beyond it is cut."""
+
+
+@dataclass(slots=True)
+class ActivationRanges:
+    """Largest magnitudes."""
+
+    hidden: float
+    """Of the decoder's output, before the vocabulary."""
+    inputs: dict[nn.Module, float] = field(default_factory=dict)
+    """Of the input of each layer that reads what a LayerNorm gives; of several that read the same, of the first."""
 
 
 @torch.no_grad()
-def hidden_range(transformer: Transformer) -> float:
-    """Find the largest magnitude in the decoder's output, over translations of made-up sentences.
+def activation_ranges(transformer: Transformer) -> ActivationRanges:
+    """Find the largest magnitudes over translations of made-up sentences.
 
-    A LayerNorm stands before the vocabulary and bounds what comes out of it, so words drawn at random show the range
-    as well as real text does, and no data is needed. Half of the targets are what the model says itself.
+    A LayerNorm bounds what comes out of it, so words drawn at random show the range as well as real text does, and no
+    data is needed. Every sentence ends in EOS, whose vectors are often the largest. Half of the targets are what the
+    model says itself.
 
     Returns:
-        The magnitude, reproducible for the same weights.
+        The magnitudes, reproducible for the same weights.
     """
     config = transformer.config
     generator = torch.Generator().manual_seed(0)
@@ -30,11 +50,50 @@ def hidden_range(transformer: Transformer) -> float:
         return torch.randint(vocab_size, (_SENTENCES, _LENGTH), generator=generator)
 
     source_mask = torch.ones(_SENTENCES, _LENGTH, dtype=torch.bool)
-    memory = transformer.encode(random_ids(config.source_vocab_size), source_mask)
-    targets = random_ids(config.target_vocab_size)
-    targets[::2] = _continuations(transformer, memory[::2], source_mask[::2])
-    inputs = transformer.shift_right(targets)
-    return transformer.decode(inputs, memory, source_mask).abs().max().item()
+    sources = random_ids(config.source_vocab_size)
+    sources[:, -1] = config.eos_id
+    with _watched(_after_norms(transformer)) as largest:
+        memory = transformer.encode(sources, source_mask)
+        targets = random_ids(config.target_vocab_size)
+        targets[::2] = _continuations(transformer, memory[::2], source_mask[::2])
+        inputs = transformer.shift_right(targets)
+        hidden = transformer.decode(inputs, memory, source_mask).abs().max().item()
+    return ActivationRanges(hidden, {layer: _MARGIN * value for layer, value in largest.items()})
+
+
+def _after_norms(transformer: Transformer) -> Iterator[nn.Module]:
+    """The layers whose input is what a LayerNorm gives."""
+    config = transformer.config
+    norm_first = config.norm_order == "pre"
+    for number, module in enumerate(transformer.encoder.layers):
+        encoder_layer = cast(EncoderLayer, module)
+        if number or norm_first or config.embedding_norm:
+            yield encoder_layer.self_attention.query_proj
+        yield encoder_layer.feed_forward.linear_in
+    for number, module in enumerate(transformer.decoder.layers):
+        decoder_layer = cast(DecoderLayer, module)
+        if number or norm_first or config.embedding_norm:
+            yield decoder_layer.self_attention.query_proj
+        yield decoder_layer.cross_attention.query_proj
+        yield decoder_layer.feed_forward.linear_in
+        if config.final_norm or not norm_first:
+            yield decoder_layer.cross_attention.key_proj
+
+
+@contextlib.contextmanager
+def _watched(layers: Iterator[nn.Module]) -> Iterator[dict[nn.Module, float]]:
+    """Note the largest magnitude that goes into each layer."""
+    largest: dict[nn.Module, float] = {}
+
+    def note(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        largest[layer] = max(largest.get(layer, 0.0), arguments[0].abs().max().item())
+
+    handles = [layer.register_forward_pre_hook(note) for layer in layers]
+    try:
+        yield largest
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _continuations(transformer: Transformer, memory: Tensor, source_mask: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from export.bundle import (
     value_faults,
     write_manifest,
 )
-from export.calibration import hidden_range
+from export.calibration import activation_ranges
 from export.errors import ExportError
 from export.graphs import DecoderGraph, EncoderGraph
 from export.layers import FloatLayers, LayerFactory
@@ -171,7 +171,7 @@ def write_graphs(
     """Write `encoder.onnx`, `decoder.onnx`, those that a shortlist needs, and the weights that all share."""
     layers: LayerFactory = FloatLayers()
     if precision == "int8":
-        layers = Int8Layers(hidden_range(transformer))
+        layers = Int8Layers(activation_ranges(transformer))
     config = transformer.config
     table_length = _table_length(config, limits)
     shape = (config.decoder_layers, config.num_heads, config.head_size)

@@ -50,6 +50,7 @@ class EncoderGraph(nn.Module):
         self.cross_projections = layers.parallel(
             [projection.weight.detach() for projection in projections],
             [_bias_of(projection) for projection in projections],
+            source=cross[0].key_proj,
         )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
@@ -204,7 +205,8 @@ class _EncoderLayer(nn.Module):
         super().__init__()
         attention = source.self_attention
         self.num_heads = attention.num_heads
-        self.qkv = layers.parallel(*_qkv(attention, scale_query=True))
+        weights, biases = _qkv(attention, scale_query=True)
+        self.qkv = layers.parallel(weights, biases, source=attention.query_proj)
         self.output = _linear(attention.output_proj, layers)
         self.attention_sublayer = source.self_attention_sublayer
         self.feed_forward = _FeedForward(source.feed_forward, layers)
@@ -230,7 +232,8 @@ class _DecoderLayer(nn.Module):
         super().__init__()
         self.num_heads = source.self_attention.num_heads
         weights, biases = _qkv(source.self_attention, scale_query=False)
-        self.qkv = layers.linear(torch.cat(weights), torch.cat(biases))
+        query_proj = source.self_attention.query_proj
+        self.qkv = layers.linear(torch.cat(weights), torch.cat(biases), source=query_proj)
         self.self_output = _linear(source.self_attention.output_proj, layers)
         self.self_sublayer = source.self_attention_sublayer
         cross = source.cross_attention
@@ -289,15 +292,16 @@ class _FeedForward(nn.Module):
     def __init__(self, source: FeedForward, layers: LayerFactory) -> None:
         super().__init__()
         self.linear_in = _linear(source.linear_in, layers)
-        self.activation = source.activation
+        self.activation = None if source.activation is F.relu else source.activation
         self.linear_out = layers.linear(
             source.linear_out.weight,
             _bias_of(source.linear_out),
-            non_negative=source.activation is nn.functional.relu,
+            rectify=self.activation is None,
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.linear_out(self.activation(self.linear_in(x)))
+        inner = self.linear_in(x)
+        output: Tensor = self.linear_out(self.activation(inner) if self.activation else inner)
         return output
 
 
@@ -307,7 +311,7 @@ def _padded_rows(table: Tensor) -> Tensor:
 
 
 def _linear(source: nn.Linear, layers: LayerFactory, factor: float = 1.0) -> nn.Module:
-    return layers.linear(source.weight.detach() * factor, _bias_of(source) * factor)
+    return layers.linear(source.weight.detach() * factor, _bias_of(source) * factor, source=source)
 
 
 def _qkv(attention: MultiHeadAttention, scale_query: bool) -> tuple[list[Tensor], list[Tensor]]:

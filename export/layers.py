@@ -18,11 +18,31 @@ __all__ = ["FloatLayers", "LayerFactory"]
 class LayerFactory(Protocol):
     """Makes the layers that hold the big matrices; one implementation for each precision."""
 
-    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
-        """Create x W^T + b for a weight of shape (N, K); `non_negative` promises x >= 0."""
+    def linear(
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        *,
+        rectify: bool = False,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
+        """Create x W^T + b.
 
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
-        """Create several products of one input, which give a tuple."""
+        Args:
+            weight: Shape (N, K).
+            bias: Shape (N,).
+            rectify: Take max(x, 0) in the place of x.
+            source: The layer of the model that reads the same x; a precision may know the range of x by it.
+        """
+
+    def parallel(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        *,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
+        """Create several products of one input, which give a tuple; `source` as in `linear`."""
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create x W^T + b for the table of an embedding, shape (V, D), stored as `embedding` stores it."""
@@ -40,11 +60,24 @@ class LayerFactory(Protocol):
 class FloatLayers:
     """Layers in float32; see `LayerFactory`."""
 
-    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
-        """Create x W^T + b."""
-        return _FloatLinear(weight.detach().t().contiguous(), bias.detach())
+    def linear(
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        *,
+        rectify: bool = False,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
+        linear = _FloatLinear(weight.detach().t().contiguous(), bias.detach())
+        return nn.Sequential(nn.ReLU(), linear) if rectify else linear
 
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+    def parallel(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        *,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
         return _FloatParallel(
             [self.linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
         )

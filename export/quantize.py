@@ -1,18 +1,21 @@
 """Layers in int8: weights with one scale a column, activations with one scale a row.
 
-A row's scale comes from that row alone, so its result never depends on who else is in the batch; the products are exact
-integers. Weights are symmetric signed, activations unsigned: the pair that processors multiply fast. Before the
-vocabulary the scale is fixed at export: there the multiplication by a row's own scale would go over more numbers than
-all others together, and the LayerNorm before it keeps the range the same for every text.
+A row's scale comes from that row alone or is fixed at export, so its result never depends on who else is in the batch;
+the products are exact integers. Weights are symmetric signed, activations unsigned: the pair that processors multiply
+fast. The scale is fixed where a LayerNorm stands before the product and keeps the range the same for every text: then
+nothing passes over the rows but the rounding itself, and the bias is added inside the product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from export.calibration import ActivationRanges
 
 __all__ = ["Int8Layers", "quantize_rows"]
 
@@ -20,27 +23,51 @@ _SMALLEST = 1e-30
 """Stands in for the maximum of a row of zeros, whose scale would divide by nothing."""
 
 _ZERO_POINT = 128
+_MATRIX = 2
 
 
 class Int8Layers:
     """Layers whose products are of int8 numbers."""
 
-    def __init__(self, hidden_range: float) -> None:
-        """Take the largest magnitude that the input of the vocabulary has."""
-        self._hidden_range = hidden_range
+    def __init__(self, ranges: ActivationRanges) -> None:
+        """Take the largest magnitudes of what LayerNorms give."""
+        self._ranges = ranges
 
-    def linear(self, weight: Tensor, bias: Tensor, non_negative: bool = False) -> nn.Module:
+    def linear(
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        *,
+        rectify: bool = False,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
         """Create x W^T + b; see `export.layers.LayerFactory`."""
-        return _Int8Linear(_Int8Columns(weight, bias), non_negative)
+        columns = _Int8Columns(weight, bias)
+        input_range = self._ranges.inputs.get(source) if source is not None else None
+        if input_range is None:
+            return _Int8Linear(columns, rectify)
+        return _Int8FixedLinear(columns, input_range)
 
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+    def parallel(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        *,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
         """Create several products of one input, which is quantized once."""
         pairs = zip(weights, biases, strict=True)
-        return _Int8Parallel([_Int8Columns(weight, bias) for weight, bias in pairs])
+        columns = [_Int8Columns(weight, bias) for weight, bias in pairs]
+        input_range = self._ranges.inputs.get(source) if source is not None else None
+        return (
+            _Int8Parallel(columns)
+            if input_range is None
+            else _Int8FixedParallel(columns, input_range)
+        )
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the output projection, with the table as `embedding` has it."""
-        return _Int8Vocabulary(weight, bias, self._hidden_range)
+        return _Int8Vocabulary(weight, bias, self._ranges.hidden)
 
     def embedding(self, weight: Tensor) -> nn.Module:
         """Create the look-up in a table of int8 rows."""
@@ -52,7 +79,7 @@ class Int8Layers:
 
     def product(self) -> nn.Module:
         """Create the product of `vocabulary` for columns that are given with its input."""
-        return _Int8Product(self._hidden_range)
+        return _Int8Product(self._ranges.hidden)
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,20 +96,20 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _RowQuantizer(nn.Module):
-    """Rounds each row of x to unsigned int8 by its own scale."""
+    """Rounds each row of x, or of max(x, 0), to unsigned int8 by its own scale."""
 
-    def __init__(self, non_negative: bool) -> None:
+    def __init__(self, rectify: bool) -> None:
         super().__init__()
-        # What is never negative has the whole range of unsigned numbers for itself.
-        self.non_negative = non_negative
-        self.zero_point = 0 if non_negative else _ZERO_POINT
-        self.levels = 255.0 if non_negative else 127.0
+        # What is never negative has the whole range of unsigned numbers for itself, and rounding cuts off what is.
+        self.rectify = rectify
+        self.zero_point = 0 if rectify else _ZERO_POINT
+        self.levels = 255.0 if rectify else 127.0
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        largest = (x if self.non_negative else x.abs()).amax(-1, keepdim=True)
-        largest = largest.clamp(min=_SMALLEST)  # (R, 1)
-        rounded = _quantize(x * (self.levels / largest), torch.tensor(1.0), self.zero_point)
-        return rounded, largest / self.levels
+        """Round rows (R, K), and give their scales (R, 1)."""
+        largest = (x if self.rectify else x.abs()).amax(-1, keepdim=True)
+        scales = largest.clamp(min=_SMALLEST) / self.levels
+        return _quantize_each(x, scales.squeeze(-1), self.zero_point), scales
 
 
 class _Int8Columns(nn.Module):
@@ -104,19 +131,23 @@ class _Int8Columns(nn.Module):
         product = _multiply(rounded, self.weight, one, self.scales, zero_point)
         return product * row_scales + self.bias
 
+    def multiply_fixed(self, rounded: Tensor, scale: Tensor) -> Tensor:
+        """Give the product of rows that all have one scale."""
+        return _multiply(rounded, self.weight, scale, self.scales, _ZERO_POINT, self.bias)
+
 
 class _Int8Linear(nn.Module):
     """x W^T + b."""
 
-    def __init__(self, columns: _Int8Columns, non_negative: bool) -> None:
+    def __init__(self, columns: _Int8Columns, rectify: bool) -> None:
         super().__init__()
-        self.quantizer = _RowQuantizer(non_negative)
+        self.quantizer = _RowQuantizer(rectify)
         self.columns = columns
 
     def forward(self, x: Tensor) -> Tensor:
-        rounded, row_scales = self.quantizer(x)
+        rounded, row_scales = self.quantizer(_rows(x))
         output: Tensor = self.columns(rounded, row_scales, self.quantizer.zero_point)
-        return output
+        return output.reshape(*x.shape[:-1], -1)
 
 
 class _Int8Parallel(nn.Module):
@@ -124,12 +155,42 @@ class _Int8Parallel(nn.Module):
 
     def __init__(self, columns: Sequence[_Int8Columns]) -> None:
         super().__init__()
-        self.quantizer = _RowQuantizer(non_negative=False)
+        self.quantizer = _RowQuantizer(rectify=False)
         self.columns = nn.ModuleList(columns)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        rounded, row_scales = self.quantizer(x)
-        return tuple(c(rounded, row_scales, self.quantizer.zero_point) for c in self.columns)
+        rounded, row_scales = self.quantizer(_rows(x))
+        products = (c(rounded, row_scales, self.quantizer.zero_point) for c in self.columns)
+        return tuple(product.reshape(*x.shape[:-1], -1) for product in products)
+
+
+class _Int8FixedLinear(nn.Module):
+    """x W^T + b with a fixed scale for x."""
+
+    def __init__(self, columns: _Int8Columns, input_range: float) -> None:
+        super().__init__()
+        self.input_scale = input_range / 127
+        self.columns = columns
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = torch.tensor(self.input_scale)
+        return self.columns.multiply_fixed(_quantize(x, scale, _ZERO_POINT), scale)
+
+
+class _Int8FixedParallel(nn.Module):
+    """x W^T + b for several W and b, with a fixed scale for x."""
+
+    def __init__(self, columns: Sequence[_Int8Columns], input_range: float) -> None:
+        super().__init__()
+        self.input_scale = input_range / 127
+        self.columns = nn.ModuleList(columns)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        scale = torch.tensor(self.input_scale)
+        rounded = _quantize(x, scale, _ZERO_POINT)
+        return tuple(
+            cast(_Int8Columns, columns).multiply_fixed(rounded, scale) for columns in self.columns
+        )
 
 
 class _Int8Vocabulary(nn.Module):
@@ -212,6 +273,22 @@ def _quantize(x: Tensor, scale: Tensor, zero_point: int) -> Tensor:
         shape=x.shape,
     )
     return rounded
+
+
+def _quantize_each(x: Tensor, scales: Tensor, zero_point: int) -> Tensor:
+    """Round rows (R, K), each by its own scale (R,)."""
+    inputs = [x, scales]
+    if zero_point:  # left out, it is 0
+        inputs.append(torch.full((x.shape[0],), zero_point, dtype=torch.uint8))
+    rounded: Tensor = torch.onnx.ops.symbolic(
+        "QuantizeLinear", inputs, {"axis": 0}, dtype=torch.uint8, shape=x.shape
+    )
+    return rounded
+
+
+def _rows(x: Tensor) -> Tensor:
+    """All positions in one axis, (R, K)."""
+    return x if x.dim() == _MATRIX else x.flatten(0, -2)
 
 
 def _multiply(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 def symbolic(operator: str, inputs: Sequence[Tensor | None], attrs: Any = None, **_: Any) -> Tensor:
     """Stand in for `torch.onnx.ops.symbolic`."""
-    result: Tensor = _OPERATORS[operator](*inputs)
+    result: Tensor = _OPERATORS[operator](*inputs, **(attrs or {}))
     return result
 
 
@@ -50,7 +50,18 @@ def _group_query_attention(  # noqa: PLR0913, PLR0917 - the operator's inputs
     return mixed.reshape(len(qkv), 1, -1), keys, values
 
 
-def _quantize_linear(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+def _quantize_linear(
+    x: Tensor, scale: Tensor, zero_point: Tensor | None = None, axis: int = 1
+) -> Tensor:
+    if zero_point is None:
+        zero_point = torch.zeros((), dtype=torch.uint8)
+    if scale.dim():
+        shape = [1] * x.dim()
+        shape[axis] = -1
+        scale, zero_point = (
+            scale.reshape(shape),
+            zero_point.reshape(shape if zero_point.dim() else ()),
+        )
     return ((x / scale).round() + zero_point.float()).clamp(0, 255).to(torch.uint8)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from export.calibration import hidden_range
+from export.calibration import ActivationRanges, activation_ranges
 from export.graphs import DecoderGraph, EncoderGraph
 from export.layers import FloatLayers, LayerFactory
 from export.quantize import Int8Layers
@@ -122,7 +122,7 @@ def test_graphs_compute_what_the_model_computes(name: str) -> None:
 @torch.no_grad()
 def test_int8_graphs_stay_close_to_the_model(name: str) -> None:
     model = make_two_layers(**CONFIGS[name])
-    rows = Rows(model, Int8Layers(hidden_range(model)))
+    rows = Rows(model, Int8Layers(activation_ranges(model)))
     cache = model.start_cache(model.encode(SOURCE, MASK.bool()), MASK.bool())
     token_ids = torch.tensor([3, 4, 5])
     logits, _ = model.decode_step(token_ids, cache)
@@ -143,7 +143,7 @@ def test_candidates_are_the_best_words_in_order() -> None:
 
 @torch.no_grad()
 def test_suppressed_words_and_padding_of_the_vocabulary_are_impossible() -> None:
-    for layers in (FloatLayers(), Int8Layers(4.0)):
+    for layers in (FloatLayers(), Int8Layers(ActivationRanges(4.0))):
         rows = Rows(make_two_layers(), layers, suppressed=(0, 1))
         _, _, everything = rows.step(torch.tensor([3, 4, 5]))
         assert everything.shape == (3, padded_vocab_size(VOCAB))

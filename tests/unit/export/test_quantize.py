@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.calibration import hidden_range
+from export.calibration import ActivationRanges, activation_ranges
 from export.quantize import Int8Layers, quantize_rows
 from tests import eager_operators
 from tests.tiny_models import make_model
@@ -35,19 +35,17 @@ def test_a_row_of_zeros_is_quantized_to_zeros() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("non_negative", [False, True])
-def test_a_linear_layer_is_close_to_its_product(non_negative: bool) -> None:
+@pytest.mark.parametrize("rectify", [False, True])
+def test_a_linear_layer_is_close_to_its_product(rectify: bool) -> None:
     weight, bias, x = random(8, 64), random(8, seed=1), random(5, 64, seed=2)
-    if non_negative:
-        x = x.relu()
-    found = Int8Layers(1.0).linear(weight, bias, non_negative)(x)
-    expected = x @ weight.t() + bias
+    found = Int8Layers(ActivationRanges(1.0)).linear(weight, bias, rectify=rectify)(x)
+    expected = (x.relu() if rectify else x) @ weight.t() + bias
     assert (found - expected).abs().max() < 0.02 * expected.abs().max()
 
 
 @torch.no_grad()
 def test_a_row_gets_the_same_bits_beside_a_much_larger_one() -> None:
-    layer = Int8Layers(1.0).linear(random(8, 64), random(8, seed=1))
+    layer = Int8Layers(ActivationRanges(1.0)).linear(random(8, 64), random(8, seed=1))
     small = random(1, 64, seed=2) * 1e-3
     beside = layer(torch.cat((small, random(1, 64, seed=3) * 1e3)))[:1]
     assert torch.equal(layer(small), beside)
@@ -56,14 +54,36 @@ def test_a_row_gets_the_same_bits_beside_a_much_larger_one() -> None:
 @torch.no_grad()
 def test_a_row_of_zeros_gives_the_bias() -> None:
     bias = random(8, seed=1)
-    for non_negative in (False, True):
-        layer = Int8Layers(1.0).linear(random(8, 64), bias, non_negative)
+    for rectify in (False, True):
+        layer = Int8Layers(ActivationRanges(1.0)).linear(random(8, 64), bias, rectify=rectify)
         assert torch.equal(layer(torch.zeros(1, 64))[0], bias)
 
 
 @torch.no_grad()
+def test_a_row_of_negative_numbers_is_rectified_to_the_bias() -> None:
+    bias = random(8, seed=1)
+    layer = Int8Layers(ActivationRanges(1.0)).linear(random(8, 64), bias, rectify=True)
+    assert torch.equal(layer(-random(1, 64).abs())[0], bias)
+
+
+@torch.no_grad()
+def test_where_the_range_is_known_the_scale_is_fixed() -> None:
+    source = torch.nn.Linear(64, 8)
+    layers = Int8Layers(ActivationRanges(1.0, {source: 4.0}))
+    weight, bias, x = random(8, 64), random(8, seed=1), random(5, 64, seed=2)
+    expected = x @ weight.t() + bias
+    found = layers.linear(weight, bias, source=source)(x)
+    (beside,) = layers.parallel([weight], [bias], source=source)(x)
+    assert (found - expected).abs().max() < 0.04 * expected.abs().max()
+    assert torch.equal(found, beside)
+    cut = layers.linear(weight, bias, source=source)(torch.full((1, 64), 9.0))
+    whole = layers.linear(weight, bias, source=source)(torch.full((1, 64), 4.0))
+    assert torch.equal(cut, whole)
+
+
+@torch.no_grad()
 def test_parallel_products_are_those_of_single_layers() -> None:
-    layers = Int8Layers(1.0)
+    layers = Int8Layers(ActivationRanges(1.0))
     weights, biases = [random(8, 64), random(4, 64, seed=1)], [random(8), random(4)]
     x = random(3, 64, seed=2)
     found = layers.parallel(weights, biases)(x)
@@ -73,7 +93,7 @@ def test_parallel_products_are_those_of_single_layers() -> None:
 
 @torch.no_grad()
 def test_an_embedding_and_the_vocabulary_share_one_table() -> None:
-    layers, table = Int8Layers(4.0), random(30, 16)
+    layers, table = Int8Layers(ActivationRanges(4.0)), random(30, 16)
     embedding, vocabulary = layers.embedding(table), layers.vocabulary(table, torch.zeros(30))
     assert torch.equal(embedding.weight, vocabulary.weight)
     x = embedding(torch.tensor([[3, 4]]))[0]
@@ -82,11 +102,27 @@ def test_an_embedding_and_the_vocabulary_share_one_table() -> None:
 
 
 @torch.no_grad()
-def test_the_fixed_range_holds_what_the_decoder_gives() -> None:
-    model = make_model(source_vocab_size=50, target_vocab_size=50)
-    largest = hidden_range(model)
-    assert largest == hidden_range(model)
+def test_the_fixed_ranges_hold_what_the_model_gives() -> None:
+    model = make_model(source_vocab_size=50, target_vocab_size=50, encoder_layers=2)
+    ranges = activation_ranges(model)
+    assert ranges == activation_ranges(model)
     source = torch.arange(3, 20)[None]
     mask = torch.ones_like(source, dtype=torch.bool)
-    hidden = model.decode(torch.arange(10, 40)[None], model.encode(source, mask), mask)
-    assert 0.5 * largest < hidden.abs().max() < 1.2 * largest
+    memory = model.encode(source, mask)
+    hidden = model.decode(torch.arange(10, 40)[None], memory, mask)
+    assert 0.5 * ranges.hidden < hidden.abs().max() < 1.2 * ranges.hidden
+    fed_by_memory = ranges.inputs[model.decoder.layers[0].cross_attention.key_proj]
+    assert 0.5 * fed_by_memory < memory.abs().max() < 1.1 * fed_by_memory
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 2 + 1 + 3),  # the first layers of encoder and decoder read embeddings
+        ({"embedding_norm": True}, 2 + 2 + 4),
+        ({"norm_order": "pre"}, 2 + 2 + 3),  # nothing normalizes what cross-attention reads
+        ({"norm_order": "pre", "final_norm": True}, 2 + 2 + 4),
+    ],
+)
+def test_ranges_are_known_behind_every_norm_and_nowhere_else(fields: dict, count: int) -> None:
+    assert len(activation_ranges(make_model(encoder_layers=2, **fields)).inputs) == count
