@@ -1,12 +1,14 @@
-"""What a PromQL expression asks for, and what a server exports."""
+"""What a PromQL expression asks for, what the project's rules record, and what a server exports."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import promql_parser
+import yaml
 from prometheus_client import CollectorRegistry
 
 from service.grpc_server import METHODS
@@ -14,6 +16,15 @@ from service.metrics import ModelInfo, ModelLimits, PrometheusObserver
 
 TARGET_LABELS = {"instance", "job", "namespace"}
 """What Prometheus adds to every series that it scrapes."""
+
+RULE_FILES = sorted((Path(__file__).parents[1] / "deploy" / "prometheus" / "rules").glob("*.yml"))
+RULES: list[dict[str, Any]] = [
+    rule
+    for path in RULE_FILES
+    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
+    for rule in group["rules"]
+]
+RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 
 Samples = dict[str, list[dict[str, str]]]
 
@@ -83,11 +94,11 @@ def exported_samples() -> Samples:
     return samples
 
 
-def faults(text: str, samples: Samples, recorded: set[str]) -> list[str]:
+def faults(text: str, samples: Samples) -> list[str]:
     """Tell what an expression asks for that no server exports and no rule records."""
     found = []
     for selector in selectors(text):
-        if selector.name in recorded or selector.name == "up":
+        if selector.name in RECORDED or selector.name == "up":
             continue
         if selector.name not in samples:
             found.append(f"there is no metric {selector.name}")

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from benchmarks.server import start_server
 from deploy.grafana.__main__ import DIRECTORY
 from deploy.grafana.pictures import draw_dashboard
 from deploy.grafana.queries import panels_of, with_variables
 from deploy.grafana.traffic import drive
-from deploy.prometheus.local import RULES, Prometheus, find_prometheus, start_prometheus
-from tests.promql import operands
+from deploy.prometheus.local import Prometheus, find_prometheus, start_prometheus
+from tests.promql import RECORDED, RULES, operands
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,15 +40,6 @@ def prometheus() -> Iterator[Prometheus]:
             yield prometheus
 
 
-def _rules() -> list[dict[str, Any]]:
-    return [
-        rule
-        for path in sorted(RULES.glob("*.yml"))
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
-        for rule in group["rules"]
-    ]
-
-
 def _dashboards() -> list[Any]:
     return [json.loads(path.read_text("utf-8")) for path in sorted(DIRECTORY.glob("*.json"))]
 
@@ -64,19 +54,18 @@ def _without_data(prometheus: Prometheus, expressions: list[str]) -> list[str]:
 
 def test_every_rule_is_evaluated_without_a_fault(prometheus: Prometheus) -> None:
     rules = prometheus.rules()
-    assert len(rules) == len(_rules())
+    assert len(rules) == len(RULES)
     assert {
         rule["name"]: rule.get("lastError", "") for rule in rules if rule["health"] != "ok"
     } == {}
 
 
 def test_every_recorded_series_has_data(prometheus: Prometheus) -> None:
-    names = [rule["record"] for rule in _rules() if "record" in rule]
-    assert _without_data(prometheus, names) == []
+    assert _without_data(prometheus, sorted(RECORDED)) == []
 
 
 def test_everything_that_an_alert_compares_has_data(prometheus: Prometheus) -> None:
-    compared = [part for rule in _rules() if "alert" in rule for part in operands(rule["expr"])]
+    compared = [part for rule in RULES if "alert" in rule for part in operands(rule["expr"])]
     assert _without_data(prometheus, compared) == []
 
 

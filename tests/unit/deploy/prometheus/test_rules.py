@@ -15,43 +15,31 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from service.grpc_server import METHODS
 from service.metrics import PrometheusObserver
-from tests.promql import exported_samples, faults, operands
+from tests.promql import RECORDED, RULE_FILES, RULES, exported_samples, faults, operands
 
 ROOT = Path(__file__).resolve().parents[4]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-RULE_FILES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 SCENARIOS = sorted((PROMETHEUS / "tests").glob("*.yml"))
 TEMPLATE_LABEL = re.compile(r"\$labels\.(\w+)")
 
 
-def _rules() -> list[dict[str, Any]]:
-    return [
-        rule
-        for path in RULE_FILES
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
-        for rule in group["rules"]
-    ]
-
-
-RULES = _rules()
-RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 ALERTS = [rule for rule in RULES if "alert" in rule]
 ALERT_NAMES = sorted({rule["alert"] for rule in ALERTS})
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("record") or rule["alert"])
 def test_a_rule_asks_for_what_exists(rule: dict[str, Any]) -> None:
-    assert faults(rule["expr"], exported_samples(), RECORDED) == []
+    assert faults(rule["expr"], exported_samples()) == []
 
 
 def test_a_name_that_does_not_exist_would_be_found() -> None:
     samples = exported_samples()
-    assert faults("rate(dragoman_nonsense_total[5m])", samples, RECORDED)
-    assert faults('dragoman_guard_total{guard="nonsense"}', samples, RECORDED)
-    assert faults('dragoman_guard_total{nonsense="truncated"}', samples, RECORDED)
-    assert faults('grpc_server_handled_total{grpc_code=~"OK|NONSENSE"}', samples, RECORDED)
-    assert faults('dragoman_queue_seconds_bucket{le="0.75"}', samples, RECORDED)
+    assert faults("rate(dragoman_nonsense_total[5m])", samples)
+    assert faults('dragoman_guard_total{guard="nonsense"}', samples)
+    assert faults('dragoman_guard_total{nonsense="truncated"}', samples)
+    assert faults('grpc_server_handled_total{grpc_code=~"OK|NONSENSE"}', samples)
+    assert faults('dragoman_queue_seconds_bucket{le="0.75"}', samples)
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
@@ -90,7 +78,7 @@ def test_what_a_runbook_asks_prometheus_is_valid_and_exists() -> None:
         for query in re.findall(r"```promql\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
             for expression in filter(None, query.split("\n\n")):
                 promql_parser.parse(expression)
-                assert faults(expression, samples, RECORDED) == [], f"{path.name}: {expression}"
+                assert faults(expression, samples) == [], f"{path.name}: {expression}"
 
 
 def test_every_alert_of_every_severity_fires_in_a_scenario() -> None:
