@@ -160,6 +160,9 @@ class DecoderState:
     def gather(self, moves: RowMoves) -> None:
         """As `Decoder.gather`."""
         parents, kept = moves.parent_rows, moves.kept_sentences
+        if len(parents) == self.num_rows and (parents == np.arange(len(parents))).all():
+            self._tokens = moves.token_ids  # every row continues itself
+            return
         self._grow(len(parents))
         lengths = self._lengths[self._row_sentence[parents]]
         self._place(parents, lengths)
