@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["load_texts"]
+__all__ = ["USUAL_TOKENS", "load_texts"]
+
+USUAL_TOKENS = range(15, 36)
+"""Source tokens of a sentence of usual length."""
 
 _TEXTS = (
     "Good morning.",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +25,7 @@ from benchmarks.load_closed import measure_capacities, measure_clients
 from benchmarks.load_open import OpenLoad, measure_rates
 from benchmarks.load_range import Range, open_range
 from benchmarks.part import Absolute, Result
-from benchmarks.sentences import create_sentences, keep_single_sentences
+from benchmarks.sentences import create_sentences, keep_single_sentences, keep_usual_lengths
 from benchmarks.stand import Stand
 from export.bundle import Bundle
 from model.tokenizer import Tokenizer
@@ -43,7 +44,7 @@ class _Plan:
     closed_seconds: float
     efficiency_slices: int
     slice_seconds: float
-    capacity_seconds: float
+    capacity_slices: int
     open_loads: Sequence[OpenLoad]
 
 
@@ -51,7 +52,7 @@ _QUICK = _Plan(
     closed_seconds=3.0,
     efficiency_slices=3,
     slice_seconds=4.0,
-    capacity_seconds=5.0,
+    capacity_slices=2,
     open_loads=(
         OpenLoad(share=0.5, num_slices=1, slice_seconds=8.0),
         OpenLoad(share=0.7, num_slices=3, slice_seconds=8.0),
@@ -62,7 +63,7 @@ _FULL = _Plan(
     closed_seconds=8.0,
     efficiency_slices=7,
     slice_seconds=6.0,
-    capacity_seconds=10.0,
+    capacity_slices=3,
     open_loads=(
         OpenLoad(share=0.5, num_slices=2, slice_seconds=15.0),
         OpenLoad(share=0.7, num_slices=6, slice_seconds=15.0),
@@ -81,7 +82,7 @@ def main() -> int:
     arguments = _parse_arguments()
     plan = _QUICK if arguments.quick else _FULL
     loads = tuple(load for load in plan.open_loads if load.share in arguments.shares)
-    plan = replace(plan, parts=arguments.only, open_loads=loads)
+    plan = dataclasses.replace(plan, parts=arguments.only, open_loads=loads)
     with tempfile.TemporaryDirectory(prefix="dragoman-load-") as directory:
         stand = Stand(
             arguments.work or Path(directory), quick=arguments.quick, texts_file=arguments.texts
@@ -144,6 +145,7 @@ async def _run(
 ) -> Result:
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
     texts = keep_single_sentences(load_texts(stand.texts_file), bundle.manifest, tokenizer)
+    usual = keep_usual_lengths(texts, tokenizer)
     result = Result()
     async with open_range(contenders, texts, bundle.manifest, max(_CLIENTS)) as load:
         if "closed" in plan.parts:
@@ -155,9 +157,9 @@ async def _run(
         if "efficiency" in plan.parts:
             result.merge(
                 await measure_efficiency(
-                    load,
+                    dataclasses.replace(load, texts=usual),
                     stand.model("tiny").onnx_engine("int8"),
-                    create_sentences(texts, bundle.manifest, tokenizer),
+                    create_sentences(usual, bundle.manifest, tokenizer),
                     num_workers=stand.num_cores,
                     num_slices=plan.efficiency_slices,
                     warm_seconds=_WARM_SECONDS,
@@ -171,7 +173,10 @@ async def _run(
 
 async def _measure_open(load: Range, plan: _Plan) -> Result:
     capacities = await measure_capacities(
-        load, warm_seconds=_WARM_SECONDS, seconds=plan.capacity_seconds
+        load,
+        num_slices=plan.capacity_slices,
+        warm_seconds=_WARM_SECONDS,
+        seconds=plan.slice_seconds,
     )
     result = Result(
         absolutes=[

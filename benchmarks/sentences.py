@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.corpus import USUAL_TOKENS
 from export.bundle import Manifest
 from model.tokenizer import Tokenizer
 from service.request import DecodingOptions
 from service.request import Sequence as Sentence
 from service.segmenter import Segmenter
 
-__all__ = ["create_sentences", "keep_single_sentences"]
+__all__ = ["create_sentences", "keep_single_sentences", "keep_usual_lengths"]
 
 
 def keep_single_sentences(
@@ -24,6 +25,13 @@ def keep_single_sentences(
         for text, length in zip(texts, lengths, strict=True)
         if len(segmenter.segment(text)) == 1 and length <= manifest.limits.max_source_tokens
     ]
+
+
+def keep_usual_lengths(texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Those of the length that other workloads take, too; all, when there are none."""
+    lengths = [len(ids) for ids in tokenizer.encode_source_batch(texts)]
+    usual = [text for text, length in zip(texts, lengths, strict=True) if length in USUAL_TOKENS]
+    return usual or list(texts)
 
 
 def create_sentences(

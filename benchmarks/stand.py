@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.corpus import load_texts
+from benchmarks.corpus import USUAL_TOKENS, load_texts
 from benchmarks.engine import Ids
 from benchmarks.models import EMBEDDED_CHECKPOINT, BenchModel, create_base, create_tiny
 from model.tokenizer import Tokenizer
@@ -60,7 +60,7 @@ class Stand:
 
     def usual_sources(self, model: BenchModel, count: int) -> list[Ids]:
         """So many sources of the usual length of a sentence; the texts come again when there are too few."""
-        usual = [source for source in self.sources(model) if 15 <= len(source) <= 35]
+        usual = [source for source in self.sources(model) if len(source) in USUAL_TOKENS]
         return repeated(usual or self.sources(model), count)
 
 

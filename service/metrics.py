@@ -193,6 +193,23 @@ class _ModelMetrics:
         self.guards = {name: families.guards.labels(model, name) for name in (*GUARDS, _OTHER)}
 
 
+class _MethodMetrics:
+    """The metrics of one method, looked up once."""
+
+    def __init__(self, families: _Families, method: RpcMethod) -> None:
+        self._labels = (method.kind, method.service, method.name)
+        self._families = families
+        self._handled: dict[str, Counter] = {}
+        self.started = families.rpc_started.labels(*self._labels)
+        self.seconds = families.rpc_seconds.labels(*self._labels)
+
+    def handled(self, code: str) -> Counter:
+        """The counter of calls that ended with this code."""
+        if code not in self._handled:
+            self._handled[code] = self._families.rpc_handled.labels(*self._labels, code)
+        return self._handled[code]
+
+
 class PrometheusObserver:
     """Receives stats of the core and of calls; thread-safe."""
 
@@ -203,6 +220,7 @@ class PrometheusObserver:
         PlatformCollector(registry=registry)
         self._families = _Families(registry)
         self._models: dict[str, _ModelMetrics] = {}
+        self._methods: dict[RpcMethod, _MethodMetrics] = {}
 
     def start_model(self, info: ModelInfo, limits: ModelLimits) -> None:
         """Admit a loaded model as a label, with all its counters at zero."""
@@ -216,11 +234,8 @@ class PrometheusObserver:
     def start_methods(self, methods: Iterable[RpcMethod]) -> None:
         """Show the registered methods with all their counters at zero: a rate sees the first error, too."""
         for method in methods:
-            labels = (method.kind, method.service, method.name)
-            self._families.rpc_started.labels(*labels)
-            self._families.rpc_seconds.labels(*labels)
             for code in STATUS_NAMES:
-                self._families.rpc_handled.labels(*labels, code)
+                self._method(method).handled(code)
 
     def on_step(self, stats: StepStats) -> None:
         """A step ended."""
@@ -265,14 +280,20 @@ class PrometheusObserver:
 
     def on_rpc_started(self, started: RpcStarted) -> None:
         """A call began."""
-        method = started.method
-        self._families.rpc_started.labels(method.kind, method.service, method.name).inc()
+        self._method(started.method).started.inc()
 
     def on_rpc_ended(self, ended: RpcEnded) -> None:
         """A call ended."""
-        labels = (ended.method.kind, ended.method.service, ended.method.name)
-        self._families.rpc_handled.labels(*labels, ended.code).inc()
-        self._families.rpc_seconds.labels(*labels).observe(ended.seconds)
+        method = self._method(ended.method)
+        method.handled(ended.code).inc()
+        method.seconds.observe(ended.seconds)
+
+    def _method(self, method: RpcMethod) -> _MethodMetrics:
+        """Registered methods only are told of."""
+        known = self._methods.get(method)
+        if known is None:
+            known = self._methods[method] = _MethodMetrics(self._families, method)
+        return known
 
     def _model(self, name: str) -> _ModelMetrics:
         known = self._models.get(name) or self._models.get(_OTHER)
