@@ -4,6 +4,7 @@ may go.
 
 from __future__ import annotations
 
+import queue
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,8 @@ import pytest
 from deploy.loadtest.clients import Load
 from deploy.loadtest.proxies import envoy_config, nginx_config, running_envoy, running_nginx
 from deploy.loadtest.servers import free_port, wait_until_serving
+from protos.dragoman.v1 import translation_pb2 as pb
+from protos.dragoman.v1 import translation_pb2_grpc
 from tests.fake_app import fake_server
 from tests.manifests import DEPLOY
 
@@ -65,6 +68,19 @@ def _answered(metrics_url: str) -> float:
     return sum(float(line.split()[-1]) for line in started)
 
 
+@pytest.mark.skipif(shutil.which("envoy") is None, reason="envoy is not installed")
+def test_envoy_takes_the_file_as_it_is() -> None:
+    path = DEPLOY / "proxies" / "envoy.yaml"
+    done = subprocess.run(
+        ["envoy", "--mode", "validate", "-c", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_one_connection_reaches_both_servers(proxy: tuple[str, str], backends: Backends) -> None:
     with Load(proxy[1], num_clients=1, texts=["one two"]) as load:
         time.sleep(1)
@@ -72,6 +88,26 @@ def test_one_connection_reaches_both_servers(proxy: tuple[str, str], backends: B
     counts = [_answered(metrics) for _, _, metrics in backends]
     assert {call.code for call in load.calls} == {grpc.StatusCode.OK}
     assert min(counts) >= 0.3 * sum(counts)
+
+
+def test_a_stream_is_answered_while_it_is_open(proxy: tuple[str, str]) -> None:
+    sent: queue.SimpleQueue[pb.StreamTranslateTextRequest | None] = queue.SimpleQueue()
+    with grpc.insecure_channel(proxy[1]) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        answers = stub.StreamTranslateText(iter(sent.get, None), timeout=20)
+        for number in range(3):
+            sent.put(
+                pb.StreamTranslateTextRequest(
+                    id=str(number),
+                    content="one two",
+                    source_language_code="en",
+                    target_language_code="pt",
+                )
+            )
+            answer = next(answers)
+            assert (answer.id, answer.translation.translated_text) == (str(number), "ONE TWO")
+        sent.put(None)
+        assert list(answers) == []
 
 
 def test_a_server_that_stops_costs_no_call(proxy: tuple[str, str], backends: Backends) -> None:
