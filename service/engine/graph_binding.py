@@ -44,7 +44,7 @@ class GraphBinding:
         if own is None or own.shape != shape:
             self._own[name] = own = np.empty(shape, dtype)
             self.bind_output(name, own)
-        return cast(NDArray[ScalarT], own)
+        return cast("NDArray[ScalarT]", own)
 
     def bind_input(self, name: str, array: AnyArray) -> None:
         """Let the graph read an array, contiguous and kept alive by the caller, as it stands when the graph runs."""
