@@ -5,6 +5,7 @@ Each is written once for every engine: our bundle in both precisions and a CTran
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,7 +36,9 @@ from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
 
 __all__ = ["EMBEDDED_BUNDLE", "EMBEDDED_CHECKPOINT", "BenchModel", "create_base", "create_tiny"]
 
-_PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
+_ROOT = Path(__file__).resolve().parent.parent
+_EXPORTER = _ROOT / "export"
+_PRETRAINED = _ROOT / "model" / "pretrained"
 EMBEDDED_BUNDLE = _PRETRAINED / "en-pt"
 EMBEDDED_CHECKPOINT = _PRETRAINED / "en-pt.checkpoint"
 
@@ -77,7 +80,7 @@ class BenchModel:
         """Our graphs in one precision."""
         if precision in self.bundles:
             return load_bundle(self.bundles[precision])
-        directory = self.directory / f"{self.name}-{precision}"
+        directory = self.directory / f"{self.name}-{precision}-{_exporter_digest()}"
         if not directory.exists():
             with replace_directory(directory) as partial:
                 never = suppressed_ids(self.special_tokens)
@@ -165,6 +168,14 @@ class BenchModel:
             scores=(),
             files={},
         )
+
+
+def _exporter_digest() -> str:
+    """Names the state of the exporter, so that graphs which an older one wrote are not taken for its own."""
+    digest = hashlib.sha256()
+    for path in sorted(_EXPORTER.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def create_tiny(directory: Path) -> BenchModel:
