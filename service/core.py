@@ -73,8 +73,9 @@ class _GaugeBoard:
     def set_queue_depth(self, depth: int) -> None:
         """The queue changed."""
         with self._lock:
-            self._queue_depth = depth
-            self._tell()
+            if depth != self._queue_depth:
+                self._queue_depth = depth
+                self._tell()
 
     def _tell(self) -> None:
         workers = self._workers
