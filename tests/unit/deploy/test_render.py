@@ -72,21 +72,21 @@ def test_no_rendering_is_left_of_values_that_went() -> None:
 
 @needs_helm
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("option", "named"),
     [
-        ("imagee.tag=1", "'imagee' not allowed"),
-        ("config.server.listen=0.0.0.0:1", "/config/server"),
-        ("models.source=image", "/models/bundles"),
-        ("autoscaling.mode=hpa", "/autoscaling/mode"),
-        ("image.digest=sha256:1", "/image/digest"),
-        ("drain.seconds=-1", "/drain/seconds"),
+        ("imagee.tag=1", "imagee"),
+        ("config.server.listen=0.0.0.0:1", "server"),
+        ("models.source=image", "bundles"),
+        ("autoscaling.mode=hpa", "mode"),
+        ("image.digest=sha256:1", "digest"),
+        ("drain.seconds=-1", "seconds"),
     ],
 )
-def test_a_wrong_value_is_refused(option: str, message: str) -> None:
+def test_a_wrong_value_is_refused(option: str, named: str) -> None:
     done = _template("--set", option)
 
     assert done.returncode != 0
-    assert message in done.stderr
+    assert named in done.stderr.partition("schema")[2]
 
 
 @needs_helm
