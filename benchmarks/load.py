@@ -30,17 +30,17 @@ from benchmarks.stand import Stand
 from export.bundle import Bundle
 from model.tokenizer import Tokenizer
 
-__all__ = ["measure"]
+__all__ = ["LoadPlan", "measure", "measure_plan"]
 
 _CLIENTS = (1, 8, 32, 128)
-_WARM_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class LoadPlan:
     """How long everything takes."""
 
     parts: Sequence[str] = ("closed", "efficiency", "open")
+    warm_seconds: float
     closed_seconds: float
     efficiency_slices: int
     slice_seconds: float
@@ -48,18 +48,20 @@ class _Plan:
     open_loads: Sequence[OpenLoad]
 
 
-_QUICK = _Plan(
-    closed_seconds=3.0,
+_QUICK = LoadPlan(
+    warm_seconds=1.0,
+    closed_seconds=2.0,
     efficiency_slices=3,
-    slice_seconds=4.0,
+    slice_seconds=3.0,
     capacity_slices=2,
     open_loads=(
-        OpenLoad(share=0.5, num_slices=1, slice_seconds=8.0),
-        OpenLoad(share=0.7, num_slices=3, slice_seconds=8.0),
-        OpenLoad(share=1.1, num_slices=1, slice_seconds=8.0),
+        OpenLoad(share=0.5, num_slices=1, slice_seconds=6.0),
+        OpenLoad(share=0.7, num_slices=3, slice_seconds=7.0),
+        OpenLoad(share=1.1, num_slices=1, slice_seconds=6.0),
     ),
 )
-_FULL = _Plan(
+_FULL = LoadPlan(
+    warm_seconds=1.5,
     closed_seconds=8.0,
     efficiency_slices=7,
     slice_seconds=6.0,
@@ -74,7 +76,7 @@ _FULL = _Plan(
 
 def measure(stand: Stand) -> Result:
     """Everything, for the embedded model in int8."""
-    return _measure(stand, _QUICK if stand.quick else _FULL)
+    return measure_plan(stand, _QUICK if stand.quick else _FULL)
 
 
 def main() -> int:
@@ -83,14 +85,14 @@ def main() -> int:
     plan = _QUICK if arguments.quick else _FULL
     loads = tuple(load for load in plan.open_loads if load.share in arguments.shares)
     plan = dataclasses.replace(plan, parts=arguments.only, open_loads=loads)
-    with tempfile.TemporaryDirectory(prefix="dragoman-load-") as directory:
-        stand = Stand(
-            arguments.work or Path(directory), quick=arguments.quick, texts_file=arguments.texts
-        )
+    with tempfile.TemporaryDirectory(prefix="dragoman-load-") as temporary:
+        directory = arguments.work or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        stand = Stand(directory, quick=arguments.quick, texts_file=arguments.texts)
         options = ["--max-batch-sentences", str(arguments.max_batch_sentences)]
         if arguments.answers_early:
             options.append("--answers-early")
-        result = _measure(stand, plan, options)
+        result = measure_plan(stand, plan, options)
     _print(result)
     return 0
 
@@ -131,7 +133,8 @@ def _print(result: Result) -> None:
         console.print(f"note: {note}")
 
 
-def _measure(stand: Stand, plan: _Plan, batcher_options: Sequence[str] = ()) -> Result:
+def measure_plan(stand: Stand, plan: LoadPlan, batcher_options: Sequence[str] = ()) -> Result:
+    """Some of it, or for as long as is asked; `batcher_options` are those of `benchmarks.batcher_server`."""
     model = stand.model("tiny")
     bundle = model.bundle("int8")
     with start_contenders(
@@ -141,7 +144,7 @@ def _measure(stand: Stand, plan: _Plan, batcher_options: Sequence[str] = ()) -> 
 
 
 async def _run(
-    stand: Stand, plan: _Plan, bundle: Bundle, contenders: Sequence[Contender]
+    stand: Stand, plan: LoadPlan, bundle: Bundle, contenders: Sequence[Contender]
 ) -> Result:
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
     texts = keep_single_sentences(load_texts(stand.texts_file), bundle.manifest, tokenizer)
@@ -151,7 +154,7 @@ async def _run(
         if "closed" in plan.parts:
             result.merge(
                 await measure_clients(
-                    load, _CLIENTS, warm_seconds=_WARM_SECONDS, seconds=plan.closed_seconds
+                    load, _CLIENTS, warm_seconds=plan.warm_seconds, seconds=plan.closed_seconds
                 )
             )
         if "efficiency" in plan.parts:
@@ -162,7 +165,7 @@ async def _run(
                     create_sentences(usual, bundle.manifest, tokenizer),
                     num_workers=stand.num_cores,
                     num_slices=plan.efficiency_slices,
-                    warm_seconds=_WARM_SECONDS,
+                    warm_seconds=plan.warm_seconds,
                     seconds=plan.slice_seconds,
                 )
             )
@@ -171,11 +174,11 @@ async def _run(
     return result
 
 
-async def _measure_open(load: Range, plan: _Plan) -> Result:
+async def _measure_open(load: Range, plan: LoadPlan) -> Result:
     capacities = await measure_capacities(
         load,
         num_slices=plan.capacity_slices,
-        warm_seconds=_WARM_SECONDS,
+        warm_seconds=plan.warm_seconds,
         seconds=plan.slice_seconds,
     )
     result = Result(

@@ -13,16 +13,16 @@ import torch
 
 from benchmarks.batcher_server import Front, create_batcher
 from benchmarks.caller import decode_call, encode_call, open_caller
-from benchmarks.contenders import BATCHER, CTRANSLATE2, DRAGOMAN, Contender, start_contenders
+from benchmarks.contenders import BATCHER, CTRANSLATE2, DRAGOMAN
 from benchmarks.ctranslate2_batches import CTranslate2Batches
 from benchmarks.ctranslate2_model import save_ctranslate2_model
 from benchmarks.dragoman_batches import DragomanBatches
 from benchmarks.engine_alone import run_engine_alone
-from benchmarks.load_closed import measure_clients
-from benchmarks.load_open import OpenLoad, measure_rates
-from benchmarks.load_range import open_range
+from benchmarks.load import LoadPlan, measure_plan
+from benchmarks.load_open import OpenLoad
 from benchmarks.request_batcher import BatchTranslator
 from benchmarks.sentences import create_sentences, keep_single_sentences
+from benchmarks.stand import Stand
 from export.bundle import Bundle, Precision
 from model.checkpoint import load_model
 from model.tokenizer import Tokenizer
@@ -178,24 +178,20 @@ def test_the_engine_alone_translates_until_the_time_is_over(random_bundle: MakeB
 
 
 @pytest.mark.slow
-def test_three_servers_stand_the_same_load(
-    random_bundle: MakeBundle, ctranslate2_model: Path, tmp_path: Path
-) -> None:
-    bundle = random_bundle("float32")
-
-    async def test(contenders: Sequence[Contender]) -> None:
-        async with open_range(contenders, TEXTS[:5], bundle.manifest, 8) as load:
-            closed = await measure_clients(load, (2,), warm_seconds=0.2, seconds=1.0)
-            loads = [OpenLoad(share=0.7, num_slices=2, slice_seconds=2.0)]
-            result = await measure_rates(load, loads, capacity=8.0)
-        assert set(closed.samples["load.2 clients"]) == {DRAGOMAN, BATCHER, CTRANSLATE2}
-        assert {"load.p99", "load.p99.ctranslate2"} <= set(result.ratios)
-        assert all(value > 0 for value in result.ratios.values())
-        singles = result.samples["load.70%.singles"]
-        assert {len(seconds) for seconds in singles.values()} == {20}
-        (note,) = result.notes
-        assert "22 calls to each server" in note
-        assert " 0 failed" in note
-
-    with start_contenders(tmp_path, bundle.directory, ctranslate2_model) as contenders:
-        asyncio.run(asyncio.wait_for(test(contenders), 120))
+def test_three_servers_stand_a_short_load(tmp_path: Path) -> None:
+    plan = LoadPlan(
+        warm_seconds=0.5,
+        closed_seconds=1.0,
+        efficiency_slices=1,
+        slice_seconds=2.0,
+        capacity_slices=1,
+        open_loads=(OpenLoad(share=0.7, num_slices=2, slice_seconds=3.0),),
+    )
+    result = measure_plan(Stand(tmp_path), plan)
+    assert {"grpc.efficiency", "load.p99", "load.p99.ctranslate2"} <= set(result.ratios)
+    assert all(value > 0 for value in result.ratios.values())
+    assert set(result.samples["load.128 clients"]) == {DRAGOMAN, BATCHER, CTRANSLATE2}
+    singles = result.samples["load.70%.singles"]
+    counts = {len(seconds) for seconds in singles.values()}
+    assert len(counts) == 1  # the same calls to each
+    assert " 0 failed" in result.notes[-1]
