@@ -64,7 +64,11 @@ class Shortlist:
         """Give the list of a sentence: target words, ascending, each once. Shape (n,)."""
         offsets, targets = self.offsets, self.targets
         parts = [targets[offsets[word] : offsets[word + 1]] for word in set(source_ids)]
-        return np.unique(np.concatenate([self.frequent, *parts])).astype(np.int64)
+        # By hand: for so few words `np.unique` takes several times as long.
+        words = np.sort(np.concatenate([self.frequent, *parts]), kind="stable")
+        is_new = np.ones(len(words), bool)
+        np.not_equal(words[1:], words[:-1], out=is_new[1:])
+        return words[is_new].astype(np.int64)
 
 
 def save_shortlist(path: Path, shortlist: Shortlist) -> None:

@@ -81,6 +81,12 @@ class ShortlistColumns:
         """Memory held for columns."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
+    def provide(self, words: IntArray) -> None:
+        """Fetch what is missing of these words at once; lists that need them are added next."""
+        missing = words[self._column_of[words] < 0]
+        if len(missing):
+            self._append(np.unique(missing))
+
     def add(self, words: IntArray) -> IntArray:
         """Let a list need these words, each once, and give their columns."""
         columns = self._column_of[words]
@@ -110,7 +116,9 @@ class ShortlistColumns:
         self._column_of[self._words[~alive]] = -1
         self._words, self._uses = self._words[kept], self._uses[kept]
         self._column_of[self._words[1:]] = np.arange(1, len(kept))
-        self._resize(len(kept), kept)
+        self._resize(
+            len(kept), {n: tensor.take(kept, axis=-1) for n, tensor in self.tensors.items()}
+        )
         return moved
 
     def _append(self, words: IntArray) -> IntArray:
@@ -120,15 +128,17 @@ class ShortlistColumns:
         self._words = np.concatenate([self._words, words])
         self._uses = np.concatenate([self._uses, np.zeros(len(words), np.int64)])
         if len(self._words) > self.tensors[self._biases].shape[-1]:
-            self._resize(len(self._words), np.arange(first))
+            self._resize(len(self._words), self.tensors)
         for name, tensor in self._fetch(words).items():
             self.tensors[name][..., first : first + len(words)] = tensor
         return columns
 
-    def _resize(self, num_columns: int, kept: IntArray) -> None:
-        """Make room for so many columns, and begin with those of the old ones that are kept."""
+    def _resize(self, num_columns: int, contents: dict[str, AnyArray]) -> None:
+        """Make room for so many columns, and begin with these."""
         size = -(-num_columns // _COLUMN_STEP) * _COLUMN_STEP
-        for name, old in self.tensors.items():
-            new = np.zeros((*old.shape[:-1], size), old.dtype)
-            new[..., : len(kept)] = old.take(kept, axis=-1)
-            self.tensors[name] = new
+        self.tensors = {
+            name: np.concatenate(
+                [old, np.zeros((*old.shape[:-1], max(0, size - old.shape[-1])), old.dtype)], axis=-1
+            )
+            for name, old in contents.items()
+        }

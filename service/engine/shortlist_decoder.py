@@ -69,9 +69,7 @@ class ShortlistDecoder(OnnxDecoder):
     def admit(self, encoded: Encoded) -> None:
         super().admit(encoded)
         assert isinstance(encoded, OnnxEncoded)
-        for words in encoded.word_lists:
-            assert words is not None
-            self._lists.append(words)
+        self._lists.append(*(words for words in encoded.word_lists if words is not None))
 
     def decode(self, num_candidates: int, edits: Edits) -> Candidates:
         own = self._edit_lists(edits)

@@ -56,9 +56,10 @@ class WordLists:
         """Words in a row of the arrays, W * 64."""
         return int(self.columns.shape[1]) * VOCAB_BLOCK
 
-    def append(self, words: IntArray) -> None:
-        """Let a sentence join with its words, ascending and each once."""
-        self._lists.append(_WordList(words, self.union.add(words)))
+    def append(self, *lists: IntArray) -> None:
+        """Let sentences join, each with its words, ascending and each once."""
+        self.union.provide(np.concatenate(lists))
+        self._lists += [_WordList(words, self.union.add(words)) for words in lists]
         self._keys = None
 
     def keep(self, sentences: IntArray) -> None:
