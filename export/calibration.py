@@ -1,4 +1,9 @@
-"""The activation ranges that are fixed at export: those of what LayerNorms give to the big matrices."""
+"""The activation ranges that are fixed at export: those of what LayerNorms give to the widest matrices.
+
+The projections of attention could have fixed ranges too. They are narrow, so that saves little, and log-probabilities
+were then further from torch's: 0.40 in the mean over sentences of random words, 0.36 without, 0.33 with no fixed range
+at all.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,7 @@ class ActivationRanges:
     hidden: float
     """Of the decoder's output, before the vocabulary."""
     inputs: dict[nn.Module, float] = field(default_factory=dict)
-    """Of the input of each layer that reads what a LayerNorm gives; of several that read the same, of the first."""
+    """Of the input of the first layer of each feed-forward network."""
 
 
 @torch.no_grad()
@@ -52,7 +57,7 @@ def activation_ranges(transformer: Transformer) -> ActivationRanges:
     source_mask = torch.ones(_SENTENCES, _LENGTH, dtype=torch.bool)
     sources = random_ids(config.source_vocab_size)
     sources[:, -1] = config.eos_id
-    with _watched(_after_norms(transformer)) as largest:
+    with _watched(_feed_forwards(transformer)) as largest:
         memory = transformer.encode(sources, source_mask)
         targets = random_ids(config.target_vocab_size)
         targets[::2] = _continuations(transformer, memory[::2], source_mask[::2])
@@ -61,23 +66,10 @@ def activation_ranges(transformer: Transformer) -> ActivationRanges:
     return ActivationRanges(hidden, {layer: _MARGIN * value for layer, value in largest.items()})
 
 
-def _after_norms(transformer: Transformer) -> Iterator[nn.Module]:
-    """The layers whose input is what a LayerNorm gives."""
-    config = transformer.config
-    norm_first = config.norm_order == "pre"
-    for number, module in enumerate(transformer.encoder.layers):
-        encoder_layer = cast(EncoderLayer, module)
-        if number or norm_first or config.embedding_norm:
-            yield encoder_layer.self_attention.query_proj
-        yield encoder_layer.feed_forward.linear_in
-    for number, module in enumerate(transformer.decoder.layers):
-        decoder_layer = cast(DecoderLayer, module)
-        if number or norm_first or config.embedding_norm:
-            yield decoder_layer.self_attention.query_proj
-        yield decoder_layer.cross_attention.query_proj
-        yield decoder_layer.feed_forward.linear_in
-        if config.final_norm or not norm_first:
-            yield decoder_layer.cross_attention.key_proj
+def _feed_forwards(transformer: Transformer) -> Iterator[nn.Module]:
+    """The first layer of every feed-forward network: a LayerNorm stands before each."""
+    for module in (*transformer.encoder.layers, *transformer.decoder.layers):
+        yield cast(EncoderLayer | DecoderLayer, module).feed_forward.linear_in
 
 
 @contextlib.contextmanager

@@ -50,7 +50,6 @@ class EncoderGraph(nn.Module):
         self.cross_projections = layers.parallel(
             [projection.weight.detach() for projection in projections],
             [_bias_of(projection) for projection in projections],
-            source=cross[0].key_proj,
         )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
@@ -205,8 +204,7 @@ class _EncoderLayer(nn.Module):
         super().__init__()
         attention = source.self_attention
         self.num_heads = attention.num_heads
-        weights, biases = _qkv(attention, scale_query=True)
-        self.qkv = layers.parallel(weights, biases, source=attention.query_proj)
+        self.qkv = layers.parallel(*_qkv(attention, scale_query=True))
         self.output = _linear(attention.output_proj, layers)
         self.attention_sublayer = source.self_attention_sublayer
         self.feed_forward = _FeedForward(source.feed_forward, layers)
@@ -232,8 +230,7 @@ class _DecoderLayer(nn.Module):
         super().__init__()
         self.num_heads = source.self_attention.num_heads
         weights, biases = _qkv(source.self_attention, scale_query=False)
-        query_proj = source.self_attention.query_proj
-        self.qkv = layers.linear(torch.cat(weights), torch.cat(biases), source=query_proj)
+        self.qkv = layers.linear(torch.cat(weights), torch.cat(biases))
         self.self_output = _linear(source.self_attention.output_proj, layers)
         self.self_sublayer = source.self_attention_sublayer
         cross = source.cross_attention

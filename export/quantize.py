@@ -2,14 +2,14 @@
 
 A row's scale comes from that row alone or is fixed at export, so its result never depends on who else is in the batch;
 the products are exact integers. Weights are symmetric signed, activations unsigned: the pair that processors multiply
-fast. The scale is fixed where a LayerNorm stands before the product and keeps the range the same for every text: then
-nothing passes over the rows but the rounding itself, and the bias is added inside the product.
+fast. Before the widest matrices, those of the vocabulary and into the feed-forward networks, the scale is fixed: there
+the multiplication by a row's own scale would go over most numbers, and the LayerNorm before them keeps the range the
+same for every text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -48,22 +48,10 @@ class Int8Layers:
             return _Int8Linear(columns, rectify)
         return _Int8FixedLinear(columns, input_range)
 
-    def parallel(
-        self,
-        weights: Sequence[Tensor],
-        biases: Sequence[Tensor],
-        *,
-        source: nn.Module | None = None,
-    ) -> nn.Module:
+    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
         """Create several products of one input, which is quantized once."""
         pairs = zip(weights, biases, strict=True)
-        columns = [_Int8Columns(weight, bias) for weight, bias in pairs]
-        input_range = self._ranges.inputs.get(source) if source is not None else None
-        return (
-            _Int8Parallel(columns)
-            if input_range is None
-            else _Int8FixedParallel(columns, input_range)
-        )
+        return _Int8Parallel([_Int8Columns(weight, bias) for weight, bias in pairs])
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the output projection, with the table as `embedding` has it."""
@@ -175,22 +163,6 @@ class _Int8FixedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scale = torch.tensor(self.input_scale)
         return self.columns.multiply_fixed(_quantize(x, scale, _ZERO_POINT), scale)
-
-
-class _Int8FixedParallel(nn.Module):
-    """x W^T + b for several W and b, with a fixed scale for x."""
-
-    def __init__(self, columns: Sequence[_Int8Columns], input_range: float) -> None:
-        super().__init__()
-        self.input_scale = input_range / 127
-        self.columns = nn.ModuleList(columns)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        scale = torch.tensor(self.input_scale)
-        rounded = _quantize(x, scale, _ZERO_POINT)
-        return tuple(
-            cast(_Int8Columns, columns).multiply_fixed(rounded, scale) for columns in self.columns
-        )
 
 
 class _Int8Vocabulary(nn.Module):

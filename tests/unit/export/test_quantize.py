@@ -73,9 +73,7 @@ def test_where_the_range_is_known_the_scale_is_fixed() -> None:
     weight, bias, x = random(8, 64), random(8, seed=1), random(5, 64, seed=2)
     expected = x @ weight.t() + bias
     found = layers.linear(weight, bias, source=source)(x)
-    (beside,) = layers.parallel([weight], [bias], source=source)(x)
     assert (found - expected).abs().max() < 0.04 * expected.abs().max()
-    assert torch.equal(found, beside)
     cut = layers.linear(weight, bias, source=source)(torch.full((1, 64), 9.0))
     whole = layers.linear(weight, bias, source=source)(torch.full((1, 64), 4.0))
     assert torch.equal(cut, whole)
@@ -111,18 +109,7 @@ def test_the_fixed_ranges_hold_what_the_model_gives() -> None:
     memory = model.encode(source, mask)
     hidden = model.decode(torch.arange(10, 40)[None], memory, mask)
     assert 0.5 * ranges.hidden < hidden.abs().max() < 1.2 * ranges.hidden
-    fed_by_memory = ranges.inputs[model.decoder.layers[0].cross_attention.key_proj]
-    assert 0.5 * fed_by_memory < memory.abs().max() < 1.1 * fed_by_memory
-
-
-@pytest.mark.parametrize(
-    ("fields", "count"),
-    [
-        ({}, 2 + 1 + 3),  # the first layers of encoder and decoder read embeddings
-        ({"embedding_norm": True}, 2 + 2 + 4),
-        ({"norm_order": "pre"}, 2 + 2 + 3),  # nothing normalizes what cross-attention reads
-        ({"norm_order": "pre", "final_norm": True}, 2 + 2 + 4),
-    ],
-)
-def test_ranges_are_known_behind_every_norm_and_nowhere_else(fields: dict, count: int) -> None:
-    assert len(activation_ranges(make_model(encoder_layers=2, **fields)).inputs) == count
+    assert set(ranges.inputs) == {
+        layer.feed_forward.linear_in for layer in (*model.encoder.layers, *model.decoder.layers)
+    }
+    assert all(value > 1.0 for value in ranges.inputs.values())
