@@ -40,6 +40,9 @@ class Validator:
     ) -> None:
         """Take the loaded models in the order of loading: the first of a pair is its default."""
         self._manifests = tuple(manifests)
+        self._by_pair = {
+            (each.source_language, each.target_language): each for each in reversed(manifests)
+        }
         self._limits = limits
         self._max_beam_size = min(MAX_BEAM_SIZE, max_beam_size)
 
@@ -76,6 +79,9 @@ class Validator:
     def _route(self, request: TranslationRequest) -> Manifest:
         if request.model:
             return self._route_by_name(request)
+        exact = self._by_pair.get((request.source_language_code, request.target_language_code))
+        if exact is not None:  # as nearly always
+            return exact
         for name in ("source_language_code", "target_language_code"):
             self._check_language(name, getattr(request, name))
         for source in lookup_chain(request.source_language_code):
