@@ -24,6 +24,7 @@ from service.config_file import load_config
 from service.engine.threads import available_cores
 from service.grpc_server import METHODS, GrpcServer, TranslationServicer
 from service.health import Health
+from service.log import configure_logging
 from service.metrics import MetricsServer, PrometheusObserver
 from service.translator import ServedModel, Translator
 from service.validation import Validator
@@ -99,7 +100,11 @@ def create_batcher(
             config.scheduler, max_batch_rows=size * bundle.manifest.decoding.beam_size
         )
         translator = DragomanBatches(
-            load_onnx_engine(bundle, max_encode_tokens=scheduler.max_encode_tokens),
+            load_onnx_engine(
+                bundle,
+                max_encode_tokens=scheduler.max_encode_tokens,
+                use_shortlist=config.engine.shortlist,
+            ),
             scheduler,
             answers_early=options.answers_early,
         )
@@ -118,6 +123,7 @@ def main() -> int:
     options = _parse_arguments()
     flags: dict[tuple[str, str], object] = {("server", "listen"): options.listen}
     config = load_config(None, os.environ, flags)
+    configure_logging(config.log)
     bundle = load_bundle(options.bundle)
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
 

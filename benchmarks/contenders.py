@@ -10,12 +10,14 @@ from pathlib import Path
 
 from benchmarks.server import DRAGOMAN_PROGRAM, Server, start_server
 
-__all__ = ["BATCHER", "CTRANSLATE2", "DRAGOMAN", "Contender", "start_contenders"]
+__all__ = ["BATCHER", "CTRANSLATE2", "DRAGOMAN", "Contender", "start_contenders", "start_dragoman"]
 
 DRAGOMAN = "Dragoman"
 BATCHER = "batcher on our engine"
 CTRANSLATE2 = "batcher on CTranslate2"
 
+_SETTINGS = {"DRAGOMAN_LOG__LEVEL": "INFO"}
+"""As a server has it by default: a line for some of the calls."""
 _BATCHER_SERVER = ("-m", "benchmarks.batcher_server")
 
 
@@ -49,6 +51,21 @@ def start_contenders(
         contenders: list[Contender] = []
         for name, program in programs.items():
             log_file = directory / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.log"
-            server = start_server([bundle], program=program, log_file=log_file)
+            server = start_server([bundle], program=program, log_file=log_file, settings=_SETTINGS)
             contenders.append(Contender(name, stack.enter_context(server)))
         yield contenders
+
+
+@contextlib.contextmanager
+def start_dragoman(directory: Path, bundle: Path, *, shortlist: bool) -> Iterator[Contender]:
+    """Start Dragoman alone, with the vocabulary shortlist of a bundle or without.
+
+    Args:
+        directory: Where the lines go that it logs.
+        bundle: What it serves.
+        shortlist: Whether to use the bundle's shortlist, if there is one.
+    """
+    settings = {**_SETTINGS, "DRAGOMAN_ENGINE__SHORTLIST": str(shortlist).lower()}
+    log_file = directory / "dragoman-alone.log"
+    with start_server([bundle], log_file=log_file, settings=settings) as server:
+        yield Contender(DRAGOMAN, server)

@@ -45,6 +45,7 @@ class _Side:
 
 
 async def measure_efficiency(  # noqa: PLR0913 - both sides and how long, each named
+    key: str,
     load: Range,
     engine: Engine,
     sentences: Sequence[Sentence],
@@ -57,6 +58,7 @@ async def measure_efficiency(  # noqa: PLR0913 - both sides and how long, each n
     """Take turns with the engine alone.
 
     Args:
+        key: Of the ratio.
         load: Dragoman among the servers.
         engine: Of the same bundle, in this process.
         sentences: What the texts of the load are as sequences.
@@ -82,7 +84,7 @@ async def measure_efficiency(  # noqa: PLR0913 - both sides and how long, each n
         alone.append(
             _Side(throughput=run.throughput, server_seconds=cpu.client / run.num_sentences)
         )
-    return _describe(through, alone)
+    return _describe(key, through, alone)
 
 
 async def _through_grpc(load: Range, warm_seconds: float, seconds: float) -> _Side:
@@ -98,23 +100,21 @@ async def _through_grpc(load: Range, warm_seconds: float, seconds: float) -> _Si
     )
 
 
-def _describe(through: Sequence[_Side], alone: Sequence[_Side]) -> Result:
+def _describe(key: str, through: Sequence[_Side], alone: Sequence[_Side]) -> Result:
     pairs = list(zip(through, alone, strict=True))
     sides = {"through gRPC": through, "alone": alone}
     clients = statistics.mean(side.client_seconds / side.cpu_seconds for side in through)
     return Result(
         ratios={
-            "grpc.efficiency": statistics.median(a.throughput / b.throughput for a, b in pairs),
-            "grpc.efficiency.processor": statistics.median(
-                b.cpu_seconds / a.cpu_seconds for a, b in pairs
-            ),
-            "grpc.efficiency.processor.server": statistics.median(
+            key: statistics.median(a.throughput / b.throughput for a, b in pairs),
+            f"{key}.processor": statistics.median(b.cpu_seconds / a.cpu_seconds for a, b in pairs),
+            f"{key}.processor.server": statistics.median(
                 b.cpu_seconds / a.server_seconds for a, b in pairs
             ),
         },
         absolutes=[
             Absolute(
-                what=f"64 clients, {name}",
+                what=f"{key}: {name}",
                 value=statistics.median(side.throughput for side in found),
                 unit="sentences/s",
             )
@@ -122,19 +122,15 @@ def _describe(through: Sequence[_Side], alone: Sequence[_Side]) -> Result:
         ]
         + [
             Absolute(
-                what=f"64 clients, {name}: processor time",
+                what=f"{key}: {name}, processor time",
                 value=statistics.median(side.cpu_seconds for side in found) * 1e3,
                 unit="ms a sentence",
             )
             for name, found in sides.items()
         ],
-        samples={
-            "grpc.efficiency": {
-                name: [side.throughput for side in found] for name, found in sides.items()
-            }
-        },
+        samples={key: {name: [side.throughput for side in found] for name, found in sides.items()}},
         notes=[
-            "grpc.efficiency.processor is the same from processor time, in which a busy machine shows less; through "
+            f"{key}.processor is the same from processor time, in which a busy machine shows less; through "
             f"gRPC {clients:.0%} of it is the clients' own, which `.server` leaves out"
         ],
     )

@@ -18,9 +18,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contenders import BATCHER, Contender, start_contenders
+from benchmarks.contenders import BATCHER, Contender, start_contenders, start_dragoman
 from benchmarks.corpus import load_texts
-from benchmarks.grpc_efficiency import measure_efficiency
+from benchmarks.grpc_efficiency import NUM_CLIENTS, measure_efficiency
 from benchmarks.load_closed import measure_capacities, measure_clients
 from benchmarks.load_open import OpenLoad, measure_rates
 from benchmarks.load_range import Range, open_range
@@ -29,6 +29,7 @@ from benchmarks.sentences import create_sentences, keep_single_sentences, keep_u
 from benchmarks.stand import Stand
 from export.bundle import Bundle
 from model.tokenizer import Tokenizer
+from service.engine.base import Engine
 
 __all__ = ["LoadPlan", "measure", "measure_plan"]
 
@@ -137,18 +138,54 @@ def measure_plan(stand: Stand, plan: LoadPlan, batcher_options: Sequence[str] = 
     """Some of it, or for as long as is asked; `batcher_options` are those of `benchmarks.batcher_server`."""
     model = stand.model("tiny")
     bundle = model.bundle("int8")
-    with start_contenders(
-        stand.directory, bundle.directory, model.ctranslate2_directory, batcher_options
-    ) as contenders:
-        return asyncio.run(_run(stand, plan, bundle, contenders))
+    result = Result()
+    if "efficiency" in plan.parts:
+        result.merge(_measure_efficiencies(stand, plan, bundle))
+    if "closed" in plan.parts or "open" in plan.parts:
+        with start_contenders(
+            stand.directory, bundle.directory, model.ctranslate2_directory, batcher_options
+        ) as contenders:
+            result.merge(asyncio.run(_measure_contenders(stand, plan, bundle, contenders)))
+    return result
 
 
-async def _run(
+def _measure_efficiencies(stand: Stand, plan: LoadPlan, bundle: Bundle) -> Result:
+    """With the full vocabulary as in the other comparisons, and with the shortlist, where translating costs less."""
+    model = stand.model("tiny")
+    engines = {"grpc.efficiency": model.onnx_engine("int8")}
+    if bundle.manifest.shortlist is not None:
+        engines["grpc.efficiency.shortlist"] = model.shortlist_engine()
+    result = Result()
+    for key, engine in engines.items():
+        with start_dragoman(
+            stand.directory, bundle.directory, shortlist=key.endswith("shortlist")
+        ) as server:
+            result.merge(asyncio.run(_measure_efficiency(stand, plan, bundle, key, engine, server)))
+    return result
+
+
+async def _measure_efficiency(  # noqa: PLR0913 - both sides of the comparison
+    stand: Stand, plan: LoadPlan, bundle: Bundle, key: str, engine: Engine, server: Contender
+) -> Result:
+    tokenizer, texts = _load_texts(stand, bundle)
+    usual = keep_usual_lengths(texts, tokenizer)
+    async with open_range([server], usual, bundle.manifest, NUM_CLIENTS) as load:
+        return await measure_efficiency(
+            key,
+            load,
+            engine,
+            create_sentences(usual, bundle.manifest, tokenizer),
+            num_workers=stand.num_cores,
+            num_slices=plan.efficiency_slices,
+            warm_seconds=plan.warm_seconds,
+            seconds=plan.slice_seconds,
+        )
+
+
+async def _measure_contenders(
     stand: Stand, plan: LoadPlan, bundle: Bundle, contenders: Sequence[Contender]
 ) -> Result:
-    tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
-    texts = keep_single_sentences(load_texts(stand.texts_file), bundle.manifest, tokenizer)
-    usual = keep_usual_lengths(texts, tokenizer)
+    _, texts = _load_texts(stand, bundle)
     result = Result()
     async with open_range(contenders, texts, bundle.manifest, max(_CLIENTS)) as load:
         if "closed" in plan.parts:
@@ -157,21 +194,20 @@ async def _run(
                     load, _CLIENTS, warm_seconds=plan.warm_seconds, seconds=plan.closed_seconds
                 )
             )
-        if "efficiency" in plan.parts:
-            result.merge(
-                await measure_efficiency(
-                    dataclasses.replace(load, texts=usual),
-                    stand.model("tiny").onnx_engine("int8"),
-                    create_sentences(usual, bundle.manifest, tokenizer),
-                    num_workers=stand.num_cores,
-                    num_slices=plan.efficiency_slices,
-                    warm_seconds=plan.warm_seconds,
-                    seconds=plan.slice_seconds,
-                )
-            )
         if "open" in plan.parts:
             result.merge(await _measure_open(load, plan))
+    if bundle.manifest.shortlist is not None:
+        result.notes.append(
+            "load: our engine uses the bundle's shortlist, on both servers, and CTranslate2 the full vocabulary "
+            "(DRAGOMAN_ENGINE__SHORTLIST=false: so do all)"
+        )
     return result
+
+
+def _load_texts(stand: Stand, bundle: Bundle) -> tuple[Tokenizer, list[str]]:
+    tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
+    texts = load_texts(stand.texts_file)
+    return tokenizer, keep_single_sentences(texts, bundle.manifest, tokenizer)
 
 
 async def _measure_open(load: Range, plan: LoadPlan) -> Result:

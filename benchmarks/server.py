@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,7 @@ def start_server(
     *,
     program: Sequence[str] = DRAGOMAN_PROGRAM,
     log_file: Path | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """Start a server on the embedded models or these bundles; wait until it is warm; stop it at the end.
 
@@ -67,6 +68,7 @@ def start_server(
         bundles: What it serves.
         program: `dragoman serve`, or another server that takes `--listen` and `--bundle`, as arguments of Python.
         log_file: Where its lines go; by default to where ours go.
+        settings: Of the environment, such as `DRAGOMAN_ENGINE__SHORTLIST`.
     """
     address, metrics_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
     command = [sys.executable, *program, "--listen", address]
@@ -75,6 +77,7 @@ def start_server(
     environment = {
         "DRAGOMAN_LOG__LEVEL": "WARNING",
         **os.environ,
+        **(settings or {}),
         "DRAGOMAN_METRICS__LISTEN": metrics_address,
     }
     began = time.monotonic()
