@@ -20,6 +20,8 @@ class CpuSeconds:
     server: float = 0.0
     client: float = 0.0
     """This process."""
+    others: float = 0.0
+    """All other processes of the machine: what disturbs a measurement."""
     wall: float = 0.0
     """Seconds that went by."""
 
@@ -33,12 +35,22 @@ def watch_cpu(server_process_id: int | None = None) -> Iterator[CpuSeconds]:
         watched["server"] = server_process_id
     began = time.monotonic()
     before = {name: _cpu_seconds(process_id) for name, process_id in watched.items()}
+    all_before = _all_cpu_seconds()
     yield seconds
     seconds.wall = time.monotonic() - began
     for name, process_id in watched.items():
         setattr(seconds, name, _cpu_seconds(process_id) - before[name])
+    everything = _all_cpu_seconds() - all_before
+    seconds.others = max(0.0, everything - seconds.server - seconds.client)
 
 
 def _cpu_seconds(process_id: int) -> float:
     times = psutil.Process(process_id).cpu_times()
     return float(times.user + times.system)
+
+
+def _all_cpu_seconds() -> float:
+    """Processor time that was not idle since the machine started."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0)
+    return float(sum(times) - idle)

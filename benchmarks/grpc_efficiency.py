@@ -37,6 +37,8 @@ class _Side:
     """Processor time of a sentence where it is translated."""
     client_seconds: float = 0.0
     """Where it is asked for."""
+    others: float
+    """Cores that other processes kept busy."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -82,7 +84,11 @@ async def measure_efficiency(  # noqa: PLR0913 - both sides and how long, each n
                 seconds=seconds,
             )
         alone.append(
-            _Side(throughput=run.throughput, server_seconds=cpu.client / run.num_sentences)
+            _Side(
+                throughput=run.throughput,
+                server_seconds=cpu.client / run.num_sentences,
+                others=cpu.others / cpu.wall,
+            )
         )
     return _describe(key, through, alone)
 
@@ -97,40 +103,45 @@ async def _through_grpc(load: Range, warm_seconds: float, seconds: float) -> _Si
         throughput=found.throughput,
         server_seconds=cpu.server / found.num_calls,
         client_seconds=cpu.client / found.num_calls,
+        others=cpu.others / cpu.wall,
     )
 
 
 def _describe(key: str, through: Sequence[_Side], alone: Sequence[_Side]) -> Result:
     pairs = list(zip(through, alone, strict=True))
     sides = {"through gRPC": through, "alone": alone}
+    wall = statistics.median(a.throughput / b.throughput for a, b in pairs)
+    processor = statistics.median(b.cpu_seconds / a.cpu_seconds for a, b in pairs)
+    server = statistics.median(b.cpu_seconds / a.server_seconds for a, b in pairs)
     clients = statistics.mean(side.client_seconds / side.cpu_seconds for side in through)
+    others = statistics.mean(side.others for side in (*through, *alone))
     return Result(
         ratios={
-            key: statistics.median(a.throughput / b.throughput for a, b in pairs),
-            f"{key}.processor": statistics.median(b.cpu_seconds / a.cpu_seconds for a, b in pairs),
-            f"{key}.processor.server": statistics.median(
-                b.cpu_seconds / a.server_seconds for a, b in pairs
-            ),
+            key: min(wall, processor),
+            f"{key}.wall": wall,
+            f"{key}.processor": processor,
+            f"{key}.processor.server": server,
         },
         absolutes=[
-            Absolute(
-                what=f"{key}: {name}",
-                value=statistics.median(side.throughput for side in found),
-                unit="sentences/s",
-            )
+            absolute
             for name, found in sides.items()
-        ]
-        + [
-            Absolute(
-                what=f"{key}: {name}, processor time",
-                value=statistics.median(side.cpu_seconds for side in found) * 1e3,
-                unit="ms a sentence",
+            for absolute in (
+                Absolute(
+                    what=f"{key}: {name}",
+                    value=statistics.median(side.throughput for side in found),
+                    unit="sentences/s",
+                ),
+                Absolute(
+                    what=f"{key}: {name}, processor time",
+                    value=statistics.median(side.cpu_seconds for side in found) * 1e3,
+                    unit="ms a sentence",
+                ),
             )
-            for name, found in sides.items()
         ],
         samples={key: {name: [side.throughput for side in found] for name, found in sides.items()}},
         notes=[
-            f"{key}.processor is the same from processor time, in which a busy machine shows less; through "
-            f"gRPC {clients:.0%} of it is the clients' own, which `.server` leaves out"
+            f"{key} is the smaller of the ratios of throughput (`.wall`) and of processor time (`.processor`): a busy "
+            f"machine must not flatter it; {clients:.0%} of the processor time through gRPC is the clients' own, "
+            f"which `.server` leaves out; other processes kept {others:.2f} cores busy meanwhile"
         ],
     )

@@ -141,7 +141,10 @@ def _note(each: OpenLoad, capacity: float, outcomes: dict[str, _Outcome]) -> str
     calls = [call for outcome in outcomes.values() for call in outcome.calls]
     late = percentile([call.sent - call.scheduled for call in calls], 0.99)
     cpu = [seconds for outcome in outcomes.values() for seconds in outcome.cpu]
-    client = sum(each.client for each in cpu) / sum(each.wall for each in cpu)
+    wall = sum(each.wall for each in cpu)
+    client, others = (
+        sum(getattr(each, who) for each in cpu) / wall for who in ("client", "others")
+    )
     failed = sum(not call.answered for call in calls)
     busy = ", ".join(
         f"{name} {sum(s.server for s in outcome.cpu) / sum(s.wall for s in outcome.cpu):.2f}"
@@ -150,5 +153,6 @@ def _note(each: OpenLoad, capacity: float, outcomes: dict[str, _Outcome]) -> str
     count = len(next(iter(outcomes.values())).calls)
     return (
         f"load {each.share:.0%}: {count} calls to each server at {each.share * capacity:.1f} calls/s, {failed} failed; "
-        f"busy cores: the clients {client:.2f}, {busy}; 99 % of calls were sent at most {late * 1e3:.0f} ms late"
+        f"busy cores: the clients {client:.2f}, {busy}, other processes {others:.2f}; "
+        f"99 % of calls were sent at most {late * 1e3:.0f} ms late"
     )
