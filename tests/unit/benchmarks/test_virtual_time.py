@@ -61,8 +61,8 @@ def test_the_99th_percentile_of_short_calls_is_at_most_six_tenths_of_a_batchers(
 
 def test_documents_beside_short_calls_cost_little_throughput() -> None:
     capacities = []
-    for shared_rows in (64, 128):
+    for config in (SchedulerConfig(), SchedulerConfig(max_shared_rows=128)):
         clock = Clock()
-        server = Continuous(clock, SchedulerConfig(max_shared_rows=shared_rows), StepCosts())
+        server = Continuous(clock, config, StepCosts())
         capacities.append(measure_capacity(server, clock, SENTENCES, 30.0))
     assert capacities[0] >= 0.95 * capacities[1]
