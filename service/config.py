@@ -186,7 +186,7 @@ class SchedulerConfig:
     max_batch_rows: int = 128
     """Decoder rows (hypotheses) in one step."""
 
-    max_shared_rows: int = 32
+    max_shared_rows: int = 64
     """Decoder rows that documents fill while short calls are there; so a call finds room, and steps that are short."""
 
     max_batch_tokens: int = 16_384
