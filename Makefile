@@ -23,7 +23,7 @@ SERVE_STAMP := $(SERVE_ENV)/installed.stamp
 DEV_STAMP := $(DEV_ENV)/installed.stamp
 DEV_PYTHON := $(DEV_ENV)/bin/python
 PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
-MODELS := en-pt
+MODELS := en-pt pt-en
 FAST := not slow and not image and not index and not weights and not gpu
 
 .PHONY: help install serve format lint type test test-fast test-all golden protos bundle bench soak independence clean

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,13 @@ def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the most target words of one source word (default: %(default)s)",
     )
+    group.add_argument(
+        "--shortlist-frequent",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="the most frequent target words, which are in every list (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -149,16 +157,19 @@ def _shortlist(arguments: argparse.Namespace, facts: ModelFacts) -> Shortlist | 
         if texts:
             raise CommandError("give either --shortlist or text for one.", exit_code=EXIT_USAGE)
         return load_shortlist(arguments.shortlist)
-    if arguments.shortlist_best < 1:
-        raise CommandError("--shortlist-best must be at least 1.", exit_code=EXIT_USAGE)
+    num_best, num_frequent = arguments.shortlist_best, arguments.shortlist_frequent
+    for name, number in (("best", num_best), ("frequent", num_frequent)):
+        if number < 1:
+            raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)
     if not texts:
         return None
     from commands.shortlist_text import create_shortlist
+    from export.shortlist_builder import build_shortlist
 
     return create_shortlist(
         arguments.checkpoint,
         texts,
-        arguments.shortlist_best,
+        partial(build_shortlist, num_best=num_best, num_frequent=num_frequent),
         lambda directory: export_bundle(
             arguments.checkpoint, directory, arguments.precision, facts
         ),

@@ -32,7 +32,7 @@ _MOST_TOKENS = 256
 def create_shortlist(
     checkpoint: Path,
     texts: Sequence[tuple[Path, bool]],
-    num_best: int,
+    build: Callable[[TokenPairs, Tokenizer], Shortlist],
     write_bundle: Callable[[Path], object],
 ) -> Shortlist:
     """Read text and align it.
@@ -40,13 +40,12 @@ def create_shortlist(
     Args:
         checkpoint: Whose vocabulary it is.
         texts: Files, and whether their first column is the target.
-        num_best: The most target words of one source word.
+        build: Makes the lists from pairs of tokens.
         write_bundle: Writes a bundle without a shortlist into a directory; called if a line has no translation.
 
     Raises:
         CommandError: A file cannot be read, or holds nothing.
     """
-    from export.shortlist_builder import build_shortlist
     from model.errors import ModelError
     from model.tokenizer import Tokenizer
 
@@ -58,7 +57,7 @@ def create_shortlist(
         raise CommandError(str(error)) from error
     if not len(pairs):
         raise CommandError("there is no text to make a shortlist from.")
-    return build_shortlist(pairs, tokenizer, num_best=num_best)
+    return build(pairs, tokenizer)
 
 
 def read_token_pairs(

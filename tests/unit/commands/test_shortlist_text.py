@@ -10,6 +10,7 @@ import pytest
 from commands import export
 from commands.errors import CommandError
 from commands.shortlist_text import create_shortlist, read_token_pairs
+from export.shortlist_builder import build_shortlist
 from model.errors import DataError
 from model.tokenizer import Tokenizer
 from tests.tiny_bundles import make_checkpoint
@@ -91,7 +92,7 @@ def test_text_without_a_pair_makes_no_shortlist(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "checkpoint")
     path = write(tmp_path / "a.tsv", "\t")
     with pytest.raises(CommandError, match="no text to make a shortlist from"):
-        create_shortlist(checkpoint, [(path, False)], 5, never)  # type: ignore[arg-type]
+        create_shortlist(checkpoint, [(path, False)], build_shortlist, never)  # type: ignore[arg-type]
 
 
 def parse(tmp_path: Path, *words: str) -> argparse.Namespace:
@@ -108,8 +109,9 @@ def test_a_shortlist_that_exists_and_text_for_one_do_not_go_together(tmp_path: P
     arguments = parse(tmp_path, "--shortlist", str(path), "--shortlist-text", str(path))
     with pytest.raises(CommandError, match="either --shortlist or text"):
         export.run(arguments)
-    with pytest.raises(CommandError, match="--shortlist-best must be at least 1"):
-        export.run(parse(tmp_path, "--shortlist-text", str(path), "--shortlist-best", "0"))
+    for option in ("--shortlist-best", "--shortlist-frequent"):
+        with pytest.raises(CommandError, match=f"{option} must be at least 1"):
+            export.run(parse(tmp_path, "--shortlist-text", str(path), option, "0"))
     with pytest.raises(CommandError, match="there is no file"):
         export.run(parse(tmp_path, "--shortlist-reversed", str(tmp_path / "nothing")))
 
