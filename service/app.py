@@ -196,7 +196,10 @@ class Application:
                 f"{info.precision} on {info.provider}, {info.threads} "
                 f"thread{'s' if info.threads > 1 else ''}, {model.bundle.directory}"
             )
-        lines.append(f'  try       {_command()} translate --address {address} "Hello, world!"')
+        choice = f"--model {self.models[0].bundle.manifest.name} " if len(self.models) > 1 else ""
+        lines.append(
+            f'  try       {_command()} translate --address {address} {choice}"Hello, world!"'
+        )
         return "\n".join(lines) + "\n"
 
     async def _close(self, grace_seconds: float) -> None:

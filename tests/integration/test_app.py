@@ -111,6 +111,22 @@ def test_the_command_to_try_is_one_that_the_shell_finds(
     _run(test())
 
 
+def test_the_command_that_is_told_to_try_names_a_model_where_there_are_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        async with running(monkeypatch) as app:
+            await _serving(app)
+            application = app.application
+            assert "--model" not in application.describe()
+            model = application.models[0]
+            monkeypatch.setattr(application, "models", [model, model])
+            name = model.bundle.manifest.name
+            assert f' --model {name} "Hello, world!"' in application.describe()
+
+    _run(test())
+
+
 def test_what_nobody_expected_at_start_up_leaves_nothing_that_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
