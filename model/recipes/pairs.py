@@ -6,6 +6,7 @@ sentence i is `ids[starts[i] : starts[i + 1]]`, its EOS included.
 
 from __future__ import annotations
 
+import logging
 import lzma
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model.checkpoint import replace_directory
 from model.masks import length_mask
 from model.overlap import TestText
+
+logger = logging.getLogger(__name__)
 
 _CHUNK = 50_000
 
@@ -184,10 +188,11 @@ def load_pairs(
     names = ("source_ids", "source_starts", "target_ids", "target_starts")
     paths = [cache / f"{name}.npy" for name in names]
     if not all(path.exists() for path in paths):
-        cache.mkdir(parents=True, exist_ok=True)
+        logger.info("tokenizing up to %d pairs, once, into %s", limits.max_pairs, cache)
         arrays = _tokenize(files, tokenizer_path, limits)
-        for path, array in zip(paths, arrays, strict=True):
-            np.save(path, array)
+        with replace_directory(cache) as partial:  # killed here, the next run tokenizes again
+            for name, array in zip(names, arrays, strict=True):
+                np.save(partial / f"{name}.npy", array)
     loaded = [np.load(path, mmap_mode="r") for path in paths]
     return PairStore(TokenStore(loaded[0], loaded[1]), TokenStore(loaded[2], loaded[3]))
 

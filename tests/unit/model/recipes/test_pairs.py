@@ -51,6 +51,22 @@ def test_pairs_come_back_with_their_end_of_sentence(inputs):
         assert source_ids[-1] == target_ids[-1] == tokenizer.eos_id
 
 
+def test_tokenizing_that_was_killed_while_it_wrote_is_done_again(inputs, monkeypatch):
+    file, tokenizer_path, cache = inputs
+    limits = PairLimits(max_pairs=10, max_tokens=50)
+
+    def killed(path, array):
+        path.write_bytes(b"half")
+        if path.name == "target_starts.npy":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load_pairs([(file, False)], tokenizer_path, cache, limits)
+    assert len(load_pairs([(file, False)], tokenizer_path, cache, limits)) == len(PAIRS)
+
+
 def test_reversed_file_gives_its_second_column_as_source(inputs):
     file, tokenizer_path, cache = inputs
     forward = load_pairs(
