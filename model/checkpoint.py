@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from model.config import TransformerConfig
@@ -53,6 +53,7 @@ def replace_directory(directory: Path) -> Iterator[Path]:
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise NotADirectoryError(errno.ENOTDIR, "is no directory, and is not replaced", directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
+    finish_replacing(directory)
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -61,7 +62,7 @@ def replace_directory(directory: Path) -> Iterator[Path]:
         for path in (*partial.iterdir(), partial):
             _sync(path)
         if directory.exists():
-            old = directory.with_name(f".{directory.name}.old")
+            old = _old(directory)
             shutil.rmtree(old, ignore_errors=True)
             directory.rename(old)
             partial.rename(directory)
@@ -70,7 +71,15 @@ def replace_directory(directory: Path) -> Iterator[Path]:
             partial.rename(directory)
         _sync(directory.parent)
     finally:
+        finish_replacing(directory)
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def finish_replacing(directory: Path) -> None:
+    """Put back what `replace_directory` had moved aside when it was killed before the new one had its place."""
+    old = _old(directory)
+    if old.is_dir() and not os.path.lexists(directory):
+        old.rename(directory)
 
 
 def save_model(
@@ -117,7 +126,7 @@ def load_config(directory: Path) -> TransformerConfig:
     """Read the configuration of a checkpoint."""
     path = directory / CONFIG_FILE
     try:
-        return TransformerConfig.from_dict(_read_json(path))
+        return TransformerConfig.from_dict(read_json(path))
     except (ValueError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from error
 
@@ -136,7 +145,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> Transform
     return model.to(device).eval()
 
 
-def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) -> None:
     """Copy weights into a model. Of tied names any one will do.
 
     Args:
@@ -195,7 +204,7 @@ def load_trainer_state(directory: Path, model: Transformer, optimizer: Optimizer
     """
     path = directory / TRAINER_TENSORS_FILE
     tensors = read_tensors(path)
-    progress = _read_json(directory / TRAINER_FILE)
+    progress = read_json(directory / TRAINER_FILE)
     if _RANDOM_STATE not in tensors:
         raise CheckpointError(f"{path}: holds no random state.")
     torch.set_rng_state(tensors.pop(_RANDOM_STATE))
@@ -242,7 +251,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path}: cannot be read as safetensors: {error}") from error
 
 
-def _tied_names(model: Transformer) -> list[list[str]]:
+def _tied_names(model: nn.Module) -> list[list[str]]:
     """Group the names of the state by the memory behind them."""
     groups: dict[int, list[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -254,7 +263,8 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -262,6 +272,10 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must hold one JSON object.")
     return content
+
+
+def _old(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.old")
 
 
 def _sync(path: Path) -> None:

@@ -5,6 +5,7 @@ Two texts are the same when their letters and digits are, whatever case, encodin
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -44,6 +45,12 @@ class TestText:
             self._lines.add("".join(words))
             self._phrases.update(self._windows(words))
         self._lines.discard("")
+
+    def digest(self) -> str:
+        """Give a name of what is looked for: the same for the same test sets in any order."""
+        phrases = (" ".join(words) for words in self._phrases)
+        text = "\n".join([*sorted(self._lines), str(self._min_sentence_words), *sorted(phrases)])
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def meets(self, line: str) -> bool:
         """Whether a line is, holds or shares too much with a test line."""

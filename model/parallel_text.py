@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 from collections.abc import Iterable, Iterator
@@ -46,6 +47,8 @@ def read_pairs(files: Iterable[ParallelFile]) -> Iterator[tuple[str, str]]:
 def read_lines(path: Path) -> Iterator[str]:
     r"""Read the lines of a text file (.xz and .gz are unpacked); only "\n" and "\r\n" end a line.
 
+    A byte order mark at the beginning is no text.
+
     Raises:
         DataError: The file is missing, truncated or not UTF-8.
     """
@@ -53,7 +56,8 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with _open(path) as stream:
             for number, line in enumerate(stream, start=1):  # noqa: B007 - the handlers below name it
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+                text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                yield text.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}:{number}: is not UTF-8: byte {error.start + 1} of the line is "

@@ -20,6 +20,7 @@ Paths are relative to the file. A file with faults is refused with one message t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,7 +187,7 @@ class TrainingSection:
                 for name in optional_counts
             ),
             ("label_smoothing", 0.0 <= smoothing < 1.0, "in [0, 1)", smoothing),
-            ("learning_rate", rate is None or rate > 0.0, "above 0", rate),
+            ("learning_rate", rate is None or 0.0 < rate < math.inf, "above 0 and finite", rate),
             ("average_checkpoints", average <= keep, "at most `keep_checkpoints`", average),
         )
 

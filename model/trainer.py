@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from model.checkpoint import (
+    TRAINER_FILE,
     WEIGHTS_FILE,
     load_config,
     load_trainer_state,
@@ -170,7 +171,12 @@ class Trainer:
             )
         load_weights(self.model, read_tensors(last / WEIGHTS_FILE), last / WEIGHTS_FILE)
         values = load_trainer_state(last, self.model, self._optimizer)
-        self.progress = Progress.from_dict(values)
+        try:
+            self.progress = Progress.from_dict(values)
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{last / TRAINER_FILE}: lacks how far the run had come."
+            ) from error
         self._stream = self._open_stream()
         self._log.write("resume", checkpoint=str(last), step=self.progress.step)
 

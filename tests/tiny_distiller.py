@@ -40,7 +40,10 @@ def make_pairs(count: int = 60) -> PairStore:
 
 
 def create_distiller(
-    run: Path, stages: tuple[StageConfig, ...] = STAGES, processes: Processes | None = None
+    run: Path,
+    stages: tuple[StageConfig, ...] = STAGES,
+    processes: Processes | None = None,
+    num_pairs: int = 60,
 ) -> Distiller:
     """Every look at the clock takes a second, so that a stage has the same number of updates each time."""
     torch.manual_seed(0)
@@ -50,7 +53,8 @@ def create_distiller(
     )
     clock = partial(next, itertools.count())
     student = create_student(teacher)
-    return Distiller(config, teacher, student, make_pairs(), processes=processes, clock=clock)
+    pairs = make_pairs(num_pairs)
+    return Distiller(config, teacher, student, pairs, processes=processes, clock=clock)
 
 
 ONE_UPDATE = (

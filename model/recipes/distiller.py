@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.checkpoint import save_model
+from model.errors import DataError, TrainingError
 from model.processes import Processes
 from model.recipes.losses import cell_imitation_loss, choose_words, distribution_loss
 from model.recipes.pairs import PairBatch, PairStore
@@ -113,6 +115,11 @@ class Distiller:
         self.student = student.to(self.processes.device)
         self.pairs = pairs
         self.clock = clock
+        if len(pairs) <= config.held_out_pairs:
+            raise DataError(
+                f"The data has {len(pairs)} pairs that can be used; {config.held_out_pairs} are held out, "
+                "so more are needed."
+            )
         order = np.random.default_rng(config.seed).permutation(len(pairs))
         self.held_out = order[: config.held_out_pairs]
         self.trained_on = order[config.held_out_pairs :]
@@ -231,7 +238,12 @@ class Distiller:
         optimizer.zero_grad(set_to_none=True)
         value.sum().backward()
         trained = [p for group in optimizer.param_groups for p in group["params"]]
-        nn.utils.clip_grad_norm_(trained, 1.0, error_if_nonfinite=True)
+        norm = float(nn.utils.clip_grad_norm_(trained, 1.0))
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"Stage {stage.name}, step {self.progress.step + 1}: the norm of the gradient is {norm}. "
+                f"The last checkpoint is {self.config.run / 'last'}."
+            )
         optimizer.step()
         return value.detach()
 

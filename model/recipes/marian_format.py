@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from model.errors import ModelError
+
 _FLOAT32 = 0x404
 _INT8 = 0x4101
 _EMBEDDING = "Wemb"
 _HEADER = struct.Struct("<4Q")
 
 
-class MarianFormatError(ValueError):
+class MarianFormatError(ModelError):
     """The file is no Marian binary model that this reader knows."""
 
 

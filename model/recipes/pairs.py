@@ -7,7 +7,6 @@ sentence i is `ids[starts[i] : starts[i + 1]]`, its EOS included.
 from __future__ import annotations
 
 import logging
-import lzma
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,8 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.checkpoint import replace_directory
+from model.errors import DataError
 from model.masks import length_mask
 from model.overlap import TestText
+from model.parallel_text import read_lines
+from model.recipes.token_origin import (
+    ORIGIN_FILE,
+    describe_origin,
+    require_origin,
+    write_origin,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +58,14 @@ class PairLimits:
 
     test_text: TestText | None = None
     """Pairs that meet it on either side are left out."""
+
+    def describe(self) -> dict[str, int | str | None]:
+        """Give plain values that differ whenever other pairs are taken."""
+        return {
+            "max_pairs": self.max_pairs,
+            "max_tokens": self.max_tokens,
+            "test_text": self.test_text.digest() if self.test_text else None,
+        }
 
     def take(self, pairs: Iterable[tuple[str, str]], count: int) -> Iterator[tuple[str, str]]:
         """Give the first `count` pairs that are no test text."""
@@ -184,16 +199,26 @@ def load_pairs(
         tokenizer_path: SentencePiece model of both sides.
         cache: Folder for the arrays.
         limits: Which of them.
+
+    Raises:
+        DataError: A file is broken, no pair is left, or the former run was made from other files or limits.
     """
     names = ("source_ids", "source_starts", "target_ids", "target_starts")
     paths = [cache / f"{name}.npy" for name in names]
-    if not all(path.exists() for path in paths):
+    origin = describe_origin(files, tokenizer_path, limits.describe())
+    if all(path.exists() for path in (cache / ORIGIN_FILE, *paths)):
+        require_origin(cache, origin)
+    else:
         logger.info("tokenizing up to %d pairs, once, into %s", limits.max_pairs, cache)
         arrays = _tokenize(files, tokenizer_path, limits)
         with replace_directory(cache) as partial:  # killed here, the next run tokenizes again
             for name, array in zip(names, arrays, strict=True):
                 np.save(partial / f"{name}.npy", array)
-    loaded = [np.load(path, mmap_mode="r") for path in paths]
+            write_origin(partial, origin)
+    try:
+        loaded = [np.load(path, mmap_mode="r") for path in paths]
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{cache}: is broken ({error}); remove it to tokenize again.") from error
     return PairStore(TokenStore(loaded[0], loaded[1]), TokenStore(loaded[2], loaded[3]))
 
 
@@ -214,16 +239,17 @@ def _tokenize(
                     for side, ids in enumerate((source, target)):
                         sides[side].append(np.array([*ids, eos_id], dtype=np.uint16))
                         lengths[side].append(len(ids) + 1)
+    if not sides[0]:
+        raise DataError(f"{files[0][0].parent}: no pair of the data is within the limits.")
     starts = [np.concatenate(([0], np.cumsum(side))).astype(np.int64) for side in lengths]
     return np.concatenate(sides[0]), starts[0], np.concatenate(sides[1]), starts[1]
 
 
 def _read_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.rstrip("\n").split("\t")
-            if len(fields) != 2:  # noqa: PLR2004
-                raise ValueError(
-                    f"{path}:{number}: needs two columns with a TAB between, has {len(fields)} fields."
-                )
-            yield fields[0], fields[1]
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:  # noqa: PLR2004
+            raise DataError(
+                f"{path}:{number}: needs two columns with a TAB between, has {len(fields)} fields."
+            )
+        yield fields[0], fields[1]

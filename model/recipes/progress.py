@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,13 +10,16 @@ from torch.optim import Optimizer
 from model.checkpoint import (
     TRAINER_FILE,
     WEIGHTS_FILE,
+    finish_replacing,
     load_trainer_state,
     load_weights,
+    read_json,
     read_tensors,
     replace_directory,
     write_model,
     write_trainer_state,
 )
+from model.errors import CheckpointError
 from model.transformer import Transformer
 
 _LAST = "last"
@@ -55,10 +57,14 @@ def save_progress(
 def load_progress(run: Path, student: Transformer) -> Progress | None:
     """Fill `student` from the last checkpoint and say where it stands; None when there is none."""
     folder = run / _LAST
+    finish_replacing(folder)
     if not folder.exists():
         return None
     load_weights(student, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
-    return Progress(**json.loads((folder / TRAINER_FILE).read_text(encoding="utf-8")))
+    try:
+        return Progress(**read_json(folder / TRAINER_FILE))
+    except TypeError as error:
+        raise CheckpointError(f"{folder / TRAINER_FILE}: is not of a recipe's run.") from error
 
 
 def load_optimizer(run: Path, student: Transformer, optimizer: Optimizer) -> None:

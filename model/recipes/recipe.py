@@ -14,11 +14,13 @@ from pathlib import Path
 import torch
 
 from model.checkpoint import average_checkpoints, save_model
+from model.errors import CheckpointError
 from model.overlap import TestText
 from model.parallel_text import read_lines
 from model.processes import Processes, join_processes
 from model.recipes.bundle import BundleFacts, write_bundle
 from model.recipes.distiller import Distiller, DistillerConfig
+from model.recipes.messages import count, one_message, positive_number
 from model.recipes.pairs import PairFiles, PairLimits, find_pair_files, load_pairs
 from model.recipes.stages import StageConfig
 from model.recipes.teacher import create_student, find_one, load_teacher
@@ -102,13 +104,19 @@ def train_student(config: RecipeConfig, processes: Processes) -> Path:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     files = find_pair_files(config.data, config.pair_files)
-    tokenizer = find_one(config.teacher, "vocab.*.spm")
+    vocabulary = find_one(config.teacher, "vocab.*.spm")
+    tokenizer = Tokenizer.load(vocabulary)
     teacher = load_teacher(config.teacher)
+    if tokenizer.vocab_size != teacher.config.target_vocab_size:
+        raise CheckpointError(
+            f"{vocabulary} has {tokenizer.vocab_size} pieces, but the model beside it "
+            f"{teacher.config.target_vocab_size}: they do not belong together."
+        )
     torch.manual_seed(1)
     student = create_student(teacher)
     if not processes.is_first:
         processes.wait()  # until the first one has tokenized
-    pairs = load_pairs(files, tokenizer, config.run / "tokens", _limits(config))
+    pairs = load_pairs(files, vocabulary, config.run / "tokens", _limits(config))
     if processes.is_first:
         processes.wait()
     distiller_config = DistillerConfig(stages=config.stages, run=config.run)
@@ -117,7 +125,7 @@ def train_student(config: RecipeConfig, processes: Processes) -> Path:
     _keep_better_average(distiller)
     checkpoint = config.run / "checkpoint"
     if processes.is_first:
-        save_model(checkpoint, student, Tokenizer.load(tokenizer))
+        save_model(checkpoint, student, tokenizer)
     return checkpoint
 
 
@@ -135,9 +143,11 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
         metavar="FILE",
         help="texts of test sets, both languages: pairs that hold a line of them are left out",
     )
-    parser.add_argument("--threads", type=int, default=config.num_threads)
+    parser.add_argument("--threads", type=count, default=config.num_threads)
     parser.add_argument("--device", default=config.device, help="auto, cpu or cuda")
-    parser.add_argument("--time-scale", type=float, default=1.0, help="multiplies every stage")
+    parser.add_argument(
+        "--time-scale", type=positive_number, default=1.0, help="multiplies every stage"
+    )
     parser.add_argument(
         "--export",
         type=Path,
@@ -146,6 +156,11 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
         help="train nothing: only make the bundle of a checkpoint",
     )
     chosen = parser.parse_args(arguments)
+    with one_message(parser.prog):
+        _obey(config, chosen)
+
+
+def _obey(config: RecipeConfig, chosen: argparse.Namespace) -> None:
     if chosen.export:
         checkpoint, bundle = chosen.export
         write_bundle(checkpoint, bundle, config.bundle)

@@ -14,8 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from model.checkpoint import load_weights
 from model.config import TransformerConfig
 from model.decoder import DecoderLayer
+from model.errors import CheckpointError
 from model.masks import key_mask
 from model.recipes.marian_format import load_marian_tensors
 from model.transformer import Transformer
@@ -127,16 +129,23 @@ def load_teacher(folder: Path) -> Teacher:
 
     Returns:
         The teacher, frozen and in evaluation mode.
+
+    Raises:
+        ModelError: The file is missing, broken or a model of another kind.
     """
-    tensors = load_marian_tensors(find_one(folder, "model.*.bin"))
-    teacher = Teacher(teacher_config(tensors))
+    path = find_one(folder, "model.*.bin")
+    tensors = load_marian_tensors(path)
+    try:
+        teacher = Teacher(teacher_config(tensors))
+        values = _map_tensors(tensors, teacher.config)
+    except (KeyError, ValueError, IndexError) as error:
+        raise CheckpointError(f"{path} is no Firefox 'tiny' model: {error}") from error
     state = teacher.state_dict()
-    values = _map_tensors(tensors, teacher.config)
     fresh = {name for name in state if ".decoder.layers." in name and ".self_attention." in name}
     unfilled = sorted(set(state) - set(values) - fresh)
     if unfilled:
-        raise ValueError(f"The teacher's file lacks weights for: {', '.join(unfilled)}")
-    teacher.load_state_dict({**state, **values})
+        raise CheckpointError(f"{path} lacks weights for: {', '.join(unfilled)}")
+    load_weights(teacher, {**state, **values}, path)
     return teacher.eval().requires_grad_(False)
 
 

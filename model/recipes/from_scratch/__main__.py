@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from model import train
 from model.parallel_text import ParallelFile
 from model.recipes.bundle import BundleFacts, write_bundle
 from model.recipes.from_scratch.split import write_split
+from model.recipes.messages import one_message
 
 PARALLEL_FILE = "en-pt.ptbr.tsv.xz"
 """English TAB Portuguese of Brazil."""
@@ -39,16 +41,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help=f"holds {PARALLEL_FILE}")
     parser.add_argument("--run", type=Path, default=Path("runs/from_scratch"))
     chosen = parser.parse_args(arguments)
-    chosen.run.mkdir(parents=True, exist_ok=True)
-    held_out = chosen.run / "held-out.tsv"
+    with one_message(parser.prog):
+        _make(chosen.data, chosen.run)
+
+
+def _make(data: Path, run: Path) -> None:
+    run.mkdir(parents=True, exist_ok=True)
+    held_out = run / "held-out.tsv"
     if not held_out.exists():
-        source = ParallelFile(chosen.data / PARALLEL_FILE)
-        write_split([source], chosen.run / "train.tsv", held_out, HELD_OUT_ONE_IN)
-    config = chosen.run / "config.toml"
+        source = ParallelFile(data / PARALLEL_FILE)
+        write_split([source], run / "train.tsv", held_out, HELD_OUT_ONE_IN)
+    train.run(_keep_config(run))
+    write_bundle(run / "checkpoints" / "averaged", run / "bundle", BUNDLE)
+
+
+def _keep_config(run: Path) -> Path:
+    """Give the configuration of the run: the shipped one at first, and from then on the one that lies there."""
+    config = run / "config.toml"  # paths in it are relative to where it lies
     if not config.exists():
-        shutil.copyfile(CONFIG_FILE, config)  # paths in it are relative to where it lies
-    train.run(config)
-    write_bundle(chosen.run / "checkpoints" / "averaged", chosen.run / "bundle", BUNDLE)
+        partial = config.with_name(f"{config.name}.partial")
+        shutil.copyfile(CONFIG_FILE, partial)
+        partial.replace(config)
+    elif config.read_bytes() != CONFIG_FILE.read_bytes():
+        print(f"{config} is used, which differs from {CONFIG_FILE}.", file=sys.stderr)
+    return config
 
 
 if __name__ == "__main__":

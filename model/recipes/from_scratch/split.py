@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from model.errors import DataError
 from model.parallel_text import ParallelFile, read_pairs
 
 
@@ -24,7 +25,7 @@ def write_split(
         The number of pairs in each.
 
     Raises:
-        DataError: A line of `files` breaks a rule of `read_pairs`.
+        DataError: A line of `files` breaks a rule of `read_pairs`, or one of the two would be empty.
     """
     paths = (train, held_out)
     partial = [path.with_name(f"{path.name}.partial") for path in paths]
@@ -39,6 +40,10 @@ def write_split(
     finally:
         for stream in streams:
             stream.close()
+    if not all(counts):
+        raise DataError(
+            f"{counts[0]} pairs are left to train on and {counts[1]} held out: more text is needed."
+        )
     for path, complete in zip(partial, paths, strict=True):
         path.replace(complete)
     return counts[0], counts[1]

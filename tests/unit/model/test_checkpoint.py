@@ -13,6 +13,7 @@ from model.checkpoint import (
     TRAINER_FILE,
     WEIGHTS_FILE,
     average_checkpoints,
+    finish_replacing,
     load_config,
     load_model,
     load_trainer_state,
@@ -148,6 +149,40 @@ def test_failed_write_leaves_the_old_directory(tmp_path: Path) -> None:
         fail()
     assert [path.name for path in directory.iterdir()] == ["old"]
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+@pytest.mark.parametrize("is_read_first", [True, False])
+def test_directory_that_a_kill_left_aside_comes_back(tmp_path: Path, is_read_first: bool) -> None:
+    directory = tmp_path / "last"
+    aside = tmp_path / ".last.old"
+    aside.mkdir()
+    (aside / "file").write_text("old")
+    if is_read_first:
+        finish_replacing(directory)
+        assert (directory / "file").read_text() == "old"
+    with pytest.raises(RuntimeError), replace_directory(directory) as partial:
+        (partial / "file").write_text("new")
+        raise RuntimeError
+    assert (directory / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["last"]
+
+
+def test_old_directory_comes_back_when_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, rename = tmp_path / "last", Path.rename
+    with replace_directory(directory) as partial:
+        (partial / "file").write_text("old")
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name.endswith(".partial"):
+            raise OSError
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError), replace_directory(directory) as partial:  # noqa: PT011
+        (partial / "file").write_text("new")
+    assert (directory / "file").read_text() == "old"
 
 
 def test_new_directory_replaces_the_old_one_as_a_whole(tmp_path: Path) -> None:

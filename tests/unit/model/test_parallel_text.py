@@ -38,6 +38,11 @@ def test_compressed_files_are_unpacked(tmp_path: Path, suffix: str, pack) -> Non
     assert list(read_pairs([ParallelFile(path)])) == [("one", "um")]
 
 
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbfone\ntwo\n", b"\xef\xbb\xbfone\r\ntwo"])
+def test_byte_order_mark_at_the_beginning_is_no_text(tmp_path: Path, content: bytes) -> None:
+    assert list(read_lines(_write(tmp_path / "a.txt", content))) == ["one", "two"]
+
+
 def test_only_newlines_end_a_line(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.txt", "one\u2028still one\x0b\x85\ntwo")
     assert list(read_lines(path)) == ["one\u2028still one\x0b\x85", "two"]

@@ -72,6 +72,7 @@ def test_field_wins_over_the_preset(tmp_path: Path) -> None:
         ("[training]\nwarmup_step = 3", r"\[training\] `warmup_step` .* `warmup_steps`\?"),
         ("[model]\nd_modl = 3", r"\[model\] `d_modl` is not a key, did you mean `d_model`\?"),
         ("[trainig]\nx = 1", r"`trainig` is not a key, did you mean `training`\?"),
+        ("[training]\nlearning_rate = inf", r"`learning_rate` must be above 0 and finite"),
         ("[training]\nmax_steps = 0", r"\[training\] `max_steps` must be at least 1, but is 0"),
         ("[training]\nmax_steps = true", "`max_steps` must be a whole number, but is True"),
         ("[training]\nmax_steps = 1.5", "`max_steps` must be a whole number, but is 1.5"),

@@ -174,6 +174,14 @@ def test_run_of_another_model_is_not_continued(make_trainer: Any) -> None:
         other.resume()
 
 
+@pytest.mark.parametrize("content", ["{}", '{"step": 1, "position": {"x": 1}}', "[", "[]"])
+def test_broken_progress_is_named(make_trainer: Any, tmp_path: Path, content: str) -> None:
+    make_trainer(max_steps=1).train()
+    (tmp_path / "checkpoints" / "last" / "trainer.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"trainer\.json"):
+        make_trainer(max_steps=1).resume()
+
+
 def test_loss_that_is_no_number_stops_before_the_update(make_trainer: Any) -> None:
     make_trainer(max_steps=2).train()
     trainer = make_trainer()

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from model.checkpoint import load_model
+from model.errors import CheckpointError, DataError, TrainingError
 from model.recipes.stages import StageConfig
 from tests.tiny_distiller import STAGES, create_distiller
 
@@ -65,7 +66,7 @@ def test_nan_stops_the_run(tmp_path):
     distiller = create_distiller(tmp_path, STAGES[1:])
     with torch.no_grad():
         distiller.student.encoder.layers[0].feed_forward.linear_in.weight.fill_(float("nan"))
-    with pytest.raises(RuntimeError, match="non-finite"):
+    with pytest.raises(TrainingError, match="norm of the gradient is nan"):
         distiller.train()
 
 
@@ -76,3 +77,34 @@ def stage_fields():
         "loss": stage.loss,
         "learning_rates": stage.learning_rates,
     }
+
+
+def test_run_killed_while_its_checkpoint_was_replaced_goes_on(tmp_path):
+    create_distiller(tmp_path, STAGES[:1]).train()
+    (tmp_path / "last").rename(tmp_path / ".last.old")  # as SIGKILL leaves it between two renames
+    (tmp_path / ".last.partial").mkdir()
+    again = create_distiller(tmp_path, STAGES[:1])
+    assert again.progress.step > 0
+    again.train()
+    assert not (tmp_path / ".last.old").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"other": 1}', ""])
+def test_broken_progress_is_named(tmp_path, content):
+    create_distiller(tmp_path, STAGES[:1]).train()
+    (tmp_path / "last" / "trainer.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"trainer\.json"):
+        create_distiller(tmp_path)
+
+
+def test_truncated_weights_are_named(tmp_path):
+    create_distiller(tmp_path, STAGES[:1]).train()
+    weights = tmp_path / "last" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"last/model\.safetensors"):
+        create_distiller(tmp_path)
+
+
+def test_too_few_pairs_to_hold_some_out_are_refused(tmp_path):
+    with pytest.raises(DataError, match="has 10 pairs that can be used; 10 are held out"):
+        create_distiller(tmp_path, num_pairs=10)

@@ -3,6 +3,7 @@ import lzma
 import numpy as np
 import pytest
 
+from model.errors import DataError, ModelError
 from model.overlap import TestText
 from model.recipes.pairs import (
     PairFiles,
@@ -102,18 +103,69 @@ def test_files_are_found_by_kind_and_name(tmp_path):
     ]
 
 
-def test_second_run_reads_the_arrays_of_the_first(inputs):
+def test_second_run_reads_the_arrays_of_the_first(inputs, monkeypatch):
     file, tokenizer_path, cache = inputs
     load_pairs([(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50))
-    file.unlink()
-    assert (
-        len(
-            load_pairs(
-                [(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50)
-            )
-        )
-        == 3
-    )
+    monkeypatch.setattr("model.recipes.pairs._tokenize", None)
+    limits = PairLimits(max_pairs=10, max_tokens=50)
+    assert len(load_pairs([(file, False)], tokenizer_path, cache, limits)) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda file, limits: file.write_bytes(lzma.compress(b"one\tum\n")), "other data"),
+        (lambda file, limits: limits.update(max_pairs=2), "other max_pairs"),
+        (lambda file, limits: limits.update(test_text=TestText(["A chuva!"])), "other test_text"),
+    ],
+)
+def test_arrays_of_other_text_or_test_sets_are_not_taken_up(inputs, change, what):
+    file, tokenizer_path, cache = inputs
+    limits = {"max_pairs": 10, "max_tokens": 50}
+    load_pairs([(file, False)], tokenizer_path, cache, PairLimits(**limits))
+    before = {path.name: path.read_bytes() for path in cache.iterdir()}
+    change(file, limits)
+    with pytest.raises(DataError, match=what):
+        load_pairs([(file, False)], tokenizer_path, cache, PairLimits(**limits))
+    assert {path.name: path.read_bytes() for path in cache.iterdir()} == before
+
+
+def test_arrays_whose_origin_is_unknown_are_made_again(inputs):
+    file, tokenizer_path, cache = inputs
+    limits = PairLimits(max_pairs=10, max_tokens=50)
+    load_pairs([(file, False)], tokenizer_path, cache, limits)
+    (cache / "origin.json").unlink()
+    file.write_bytes(lzma.compress(b"a small cat\tum gato\n"))
+    assert len(load_pairs([(file, False)], tokenizer_path, cache, limits)) == 1
+
+
+@pytest.mark.parametrize("name", ["source_ids.npy", "target_starts.npy", "origin.json"])
+@pytest.mark.parametrize("content", [b"", b"half"])
+def test_broken_arrays_are_named(inputs, name, content):
+    file, tokenizer_path, cache = inputs
+    limits = PairLimits(max_pairs=10, max_tokens=50)
+    load_pairs([(file, False)], tokenizer_path, cache, limits)
+    (cache / name).write_bytes(content)
+    with pytest.raises(ModelError, match="tokens"):
+        load_pairs([(file, False)], tokenizer_path, cache, limits)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lzma.compress(b"one\tum\n" * 9)[:-20], "cannot be read"),
+        (lzma.compress(b"one\tum\n\xff\tdois\n"), "2: is not UTF-8"),
+        (lzma.compress(b""), "no pair"),
+        (b"", "no pair|cannot be read"),
+        (b"plain text", "cannot be read"),
+    ],
+)
+def test_broken_files_are_refused(inputs, content, message):
+    file, tokenizer_path, cache = inputs
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_pairs([(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50))
+    assert not cache.exists()
 
 
 def test_long_pairs_and_pairs_past_the_limit_are_left_out(inputs):
@@ -148,7 +200,7 @@ def test_pairs_that_are_test_text_on_either_side_are_left_out_and_others_taken_i
 def test_line_without_a_tab_is_refused_with_file_and_line(inputs):
     file, tokenizer_path, cache = inputs
     file.write_bytes(lzma.compress(b"one\tum\ntwo\n"))
-    with pytest.raises(ValueError, match=r"pairs\.tsv\.xz:2: needs two columns"):
+    with pytest.raises(DataError, match=r"pairs\.tsv\.xz:2: needs two columns"):
         load_pairs([(file, False)], tokenizer_path, cache, PairLimits(max_pairs=10, max_tokens=50))
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.errors import CheckpointError
 from model.masks import causal_mask
 from model.recipes import teacher as module
 from model.recipes.teacher import (
@@ -79,7 +80,9 @@ def test_missing_tensor_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_cell", lambda *arguments: {})
     monkeypatch.setattr(module, "load_marian_tensors", lambda path: tensors)
     (tmp_path / "model.x.bin").touch()
-    with pytest.raises(ValueError, match=r"lacks weights for: cells\.0\.candidate_proj\.weight"):
+    with pytest.raises(
+        CheckpointError, match=r"lacks weights for: cells\.0\.candidate_proj\.weight"
+    ):
         module.load_teacher(tmp_path)
 
 
@@ -125,3 +128,22 @@ def test_teacher_looks_at_no_later_token(teacher):
     first, _ = teacher.decode(torch.tensor([[0, 5, 6]]), memory, mask)
     second, _ = teacher.decode(torch.tensor([[0, 5, 9]]), memory, mask)
     torch.testing.assert_close(first[:, :2], second[:, :2])
+
+
+@pytest.mark.parametrize(
+    "name", ["Wemb", "encoder_l1_ffn_W1", "decoder_l1_rnn_W", "encoder_l2_self_bq"]
+)
+def test_model_of_another_kind_is_refused_by_name(monkeypatch, tmp_path, name):
+    tensors = {key: value for key, value in make_tensors().items() if key != name}
+    monkeypatch.setattr(module, "load_marian_tensors", lambda path: tensors)
+    (tmp_path / "model.x.bin").touch()
+    with pytest.raises(CheckpointError, match=r"model\.x\.bin"):
+        module.load_teacher(tmp_path)
+
+
+def test_weights_of_another_shape_are_named(monkeypatch, tmp_path):
+    tensors = {**make_tensors(), "decoder_l1_rnn_W": np.zeros((3, 3), dtype=np.float32)}
+    monkeypatch.setattr(module, "load_marian_tensors", lambda path: tensors)
+    (tmp_path / "model.x.bin").touch()
+    with pytest.raises(CheckpointError, match=r"`cells\.0\.candidate_proj\.weight` has shape"):
+        module.load_teacher(tmp_path)
