@@ -131,10 +131,18 @@ def train_student(config: RecipeConfig, processes: Processes) -> Path:
 
 def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) -> None:
     """Run a recipe from the command line, `config` being the defaults."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--teacher", type=Path, default=config.teacher)
-    parser.add_argument("--data", type=Path, default=config.data)
-    parser.add_argument("--run", type=Path, default=config.run)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m model.recipes.{config.run.name}",
+        description="From a teacher and text that it translated to a bundle; run again to go on after an interruption.",
+    )
+    for option, folder, what in (
+        ("--teacher", config.teacher, "folder of the Firefox Translations model"),
+        ("--data", config.data, "folder of the files of pairs"),
+        ("--run", config.run, "folder of everything that is written"),
+    ):
+        parser.add_argument(
+            option, type=Path, default=folder, metavar="DIR", help=f"{what} (default: {folder})"
+        )
     parser.add_argument(
         "--test",
         type=Path,

@@ -5,7 +5,7 @@ import pytest
 from model.recipes.en_pt.__main__ import CONFIG as EN_PT
 from model.recipes.pairs import PairFiles
 from model.recipes.pt_en.__main__ import CONFIG as PT_EN
-from model.recipes.recipe import run_recipe
+from model.recipes.recipe import run_command, run_recipe
 
 
 def make_recipe(folder):
@@ -36,3 +36,13 @@ def test_defaults_are_relative_paths(config):
     for path in (config.teacher, config.data, config.run):
         assert not path.is_absolute()
         assert ".." not in path.parts
+
+
+@pytest.mark.parametrize(("config", "name"), [(EN_PT, "en_pt"), (PT_EN, "pt_en")])
+def test_help_names_the_command_as_it_is_typed_and_every_default(config, name, capsys):
+    with pytest.raises(SystemExit):
+        run_command(config, ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"usage: python -m model.recipes.{name} " in text
+    for default in (config.teacher, config.data, config.run):
+        assert f"(default: {default})" in text
