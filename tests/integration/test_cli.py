@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 SENTENCE = "The committee decided on Tuesday that the budget would not be approved."
+TO_PORTUGUESE = ("translate", "--target", "pt")
 LINES = ["Good morning.", "", "Where is the railway station?", "  Thank you.  "]
 
 
@@ -38,13 +40,13 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def start_server(*words: str) -> tuple[subprocess.Popen, str]:
+def start_server(*words: str, metrics: str = "") -> tuple[subprocess.Popen, str]:
     address = f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "dragoman.py"), "serve", "--listen", address, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "DRAGOMAN_METRICS__LISTEN": f"127.0.0.1:{free_port()}"},
+        env={**os.environ, "DRAGOMAN_METRICS__LISTEN": metrics or f"127.0.0.1:{free_port()}"},
     )
     deadline = time.monotonic() + 60
     while process.poll() is None and run("health", "--address", address).returncode:
@@ -62,7 +64,7 @@ def server() -> Iterator[str]:
 
 
 def test_a_sentence_becomes_portuguese() -> None:
-    result = run("translate", SENTENCE)
+    result = run(*TO_PORTUGUESE, SENTENCE)
 
     assert result.returncode == 0, result.stderr
     assert result.stderr == b""
@@ -72,11 +74,18 @@ def test_a_sentence_becomes_portuguese() -> None:
     assert re.search(r"terça", translation)
 
 
+def test_without_languages_the_embedded_models_are_named() -> None:
+    result = run("translate", SENTENCE)
+    assert result.returncode == 2
+    for words in (b"several models fit", b"en to pt (en-pt)", b"pt to en (pt-en)"):
+        assert words in result.stderr
+
+
 def test_the_server_and_this_process_give_the_same_answers(server) -> None:
     stdin = "\n".join([*LINES, SENTENCE, ""]).encode()
 
-    here = run("translate", stdin=stdin)
-    there = run("translate", "--address", server, stdin=stdin)
+    here = run(*TO_PORTUGUESE, stdin=stdin)
+    there = run(*TO_PORTUGUESE, "--address", server, stdin=stdin)
 
     assert here.returncode == there.returncode == 0, here.stderr + there.stderr
     assert here.stdout == there.stdout
@@ -88,7 +97,7 @@ def test_the_server_and_this_process_give_the_same_answers(server) -> None:
 
 
 def test_json_tells_scores_and_alternatives(server) -> None:
-    result = run("translate", SENTENCE, "--address", server, "--json", "--alternatives", "2")
+    result = run(*TO_PORTUGUESE, SENTENCE, "--address", server, "--json", "--alternatives", "2")
 
     answer = json.loads(result.stdout)
     assert answer["score"] < 0
@@ -117,7 +126,7 @@ def test_a_long_input_comes_back_in_order(server, tmp_path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_text("".join(f"Room {number}.\n" for number in range(300)))
 
-    result = run("translate", "--address", server, "--beam-size", "1", "--file", str(path))
+    result = run(*TO_PORTUGUESE, "--address", server, "--beam-size", "1", "--file", str(path))
 
     assert result.returncode == 0, result.stderr
     lines = result.stdout.decode().splitlines()
@@ -133,7 +142,7 @@ def test_progress_on_a_terminal_leaves_the_result_alone(server, tmp_path) -> Non
     terminal, other_end = pty.openpty()
     with open(tmp_path / "result.txt", "wb") as result:
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "dragoman.py"), "translate", "--address", server]
+            [sys.executable, str(ROOT / "dragoman.py"), *TO_PORTUGUESE, "--address", server]
             + ["--beam-size", "8", "--file", str(path)],
             stdout=result,
             stderr=other_end,
@@ -167,7 +176,7 @@ def test_progress_on_a_terminal_leaves_the_result_alone(server, tmp_path) -> Non
 def test_what_cannot_be_served_is_one_line_and_exit_code_2(server, words, message, way) -> None:
     place = ["--address", server] if way == "server" else []
 
-    result = run("translate", "hello", *place, *words)
+    result = run(*TO_PORTUGUESE, "hello", *place, *words)
 
     assert result.returncode == 2
     assert message in result.stderr.decode()
@@ -176,7 +185,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(server, words, messag
 
 
 def test_bytes_that_are_not_utf8_are_refused(server) -> None:
-    result = run("translate", "--address", server, stdin=b"fine\n\xff\xfe\n")
+    result = run(*TO_PORTUGUESE, "--address", server, stdin=b"fine\n\xff\xfe\n")
 
     assert result.returncode == 2
     assert b"line 2 of standard input is not valid UTF-8" in result.stderr
@@ -185,7 +194,7 @@ def test_bytes_that_are_not_utf8_are_refused(server) -> None:
 
 def test_an_argument_that_is_not_utf8_is_refused() -> None:
     result = subprocess.run(
-        [sys.executable, str(ROOT / "dragoman.py"), "translate", b"\xff\xfe"],
+        [sys.executable, str(ROOT / "dragoman.py"), *TO_PORTUGUESE, b"\xff\xfe"],
         capture_output=True,
         timeout=60,
         check=False,
@@ -207,7 +216,8 @@ def test_health_tells_a_live_server_from_none(server) -> None:
 def test_a_reader_that_leaves_early_causes_no_message(server, tmp_path) -> None:
     path = tmp_path / "many.txt"
     path.write_text("Good morning.\n" * 500)
-    command = f"{sys.executable} {ROOT / 'dragoman.py'} translate --address {server} --file {path} | head -1"
+    translate = f"{sys.executable} {ROOT / 'dragoman.py'} {' '.join(TO_PORTUGUESE)}"
+    command = f"{translate} --address {server} --file {path} | head -1"
 
     result = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=False)
 
@@ -245,15 +255,28 @@ def test_a_bundle_that_is_not_there_is_one_message(tmp_path) -> None:
         assert len(result.stderr.splitlines()) == 1
 
 
+def wait_until_something_runs(metrics: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"http://{metrics}/metrics") as page:
+            text = page.read().decode()
+        gauges = re.findall(r"^dragoman_running_sequences\{.*\} (.*)$", text, re.MULTILINE)
+        if any(float(gauge) > 0 for gauge in gauges):
+            return
+        time.sleep(0.01)
+    raise AssertionError("no sentence was ever decoded")
+
+
 def test_sigterm_lets_running_requests_finish() -> None:
-    process, address = start_server()
+    metrics = f"127.0.0.1:{free_port()}"
+    process, address = start_server(metrics=metrics)
     client = subprocess.Popen(
-        [sys.executable, str(ROOT / "dragoman.py"), "translate", "--address", address, "--json"]
-        + [" ".join([SENTENCE] * 40)],
+        [sys.executable, str(ROOT / "dragoman.py"), *TO_PORTUGUESE, "--address", address, "--json"]
+        + [" ".join([SENTENCE] * 100)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(1.0)  # the client is on its way
+    wait_until_something_runs(metrics)
     process.send_signal(signal.SIGTERM)
     out, err = client.communicate(timeout=60)
     process.communicate(timeout=60)
