@@ -106,8 +106,12 @@ def write_model(
     tokenizer: Tokenizer | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write the files of `save_model` into a directory that exists."""
-    save_file(weights_of(model, dtype), str(directory / WEIGHTS_FILE), metadata={"format": "pt"})
+    """Write the files of `save_model` into a directory that exists.
+
+    Raises:
+        CheckpointError: The disk is full, or the directory cannot be written.
+    """
+    _write_tensors(directory / WEIGHTS_FILE, weights_of(model, dtype), {"format": "pt"})
     _write_json(directory / CONFIG_FILE, model.config.to_dict())
     if tokenizer is not None:
         tokenizer.save(directory)
@@ -189,7 +193,7 @@ def write_trainer_state(
         for parameter in group["params"]:
             for key, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"{names[id(parameter)]}/{key}"] = value.detach().cpu().contiguous()
-    save_file(tensors, str(directory / TRAINER_TENSORS_FILE))
+    _write_tensors(directory / TRAINER_TENSORS_FILE, tensors)
     _write_json(directory / TRAINER_FILE, dict(progress))
 
 
@@ -257,6 +261,15 @@ def _tied_names(model: nn.Module) -> list[list[str]]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         groups.setdefault(id(tensor), []).append(name)
     return list(groups.values())
+
+
+def _write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    try:
+        save_file(tensors, str(path), metadata=metadata)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: cannot be written: {error}") from error
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -101,7 +101,13 @@ def open_job(source: Path, output: Path, teacher: Mapping[str, Any]) -> int:
             raise DataError(f"{output}: holds {ANSWERS_FILE} but no {JOB_FILE}.")
         _replace(path, json.dumps(job, indent=2, ensure_ascii=False) + "\n")
         return num_lines
-    found = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found = {name: found[name] for name in job}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: is broken; the answers beside it cannot be told apart."
+        ) from error
     if found["source_sha256"] != job["source_sha256"]:
         raise DataError(f"{output}: was begun with another text than {source}.")
     if found["teacher"] != dict(teacher):

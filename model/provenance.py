@@ -19,6 +19,7 @@ from typing import Any
 
 from model.processes import Processes
 from model.train_config import TrainConfig
+from model.training_log import end_torn_line
 
 _PACKAGES = ("dragoman", "torch", "numpy", "sentencepiece", "safetensors", "sacrebleu")
 _HERE = Path(__file__).resolve().parent
@@ -46,8 +47,8 @@ def append_provenance(path: Path, description: Mapping[str, Any]) -> list[str]:
     Returns:
         The data files whose content is no longer what the start before this one saw.
     """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    before = _hashes(json.loads(lines[-1])) if lines else {}
+    before = _last_hashes(path)
+    end_torn_line(path)
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(description, ensure_ascii=False) + "\n")
     now = _hashes(description)
@@ -101,6 +102,17 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _last_hashes(path: Path) -> dict[str, str]:
+    """Give the hashes of the last whole line; what a killed run could not finish is passed over."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in reversed(lines):
+        try:
+            return _hashes(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return {}
 
 
 def _hashes(description: Mapping[str, Any]) -> dict[str, str]:

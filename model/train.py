@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from model.checkpoint import WEIGHTS_FILE, load_config, load_weights, read_tenso
 from model.checkpoint_store import CheckpointStore
 from model.config import TransformerConfig
 from model.data import Corpus, tokenize_corpus
-from model.errors import DataError
+from model.errors import DataError, TrainingError
 from model.evaluate import evaluate
 from model.generate import SearchOptions, create_translate
 from model.parallel_text import ParallelFile, read_pairs
@@ -44,10 +45,21 @@ def run(config_path: Path) -> None:
         ModelError: Configuration, data or checkpoint cannot be used, or the loss is no longer a number.
     """
     config = load_train_config(config_path)
-    with join_processes(config.training.device) as processes:
+    with _naming(config.output), join_processes(config.training.device) as processes:
         config.output.mkdir(parents=True, exist_ok=True)
         with _open_log(config, processes) as log:
             _create_trainer(config, processes, log).train()
+
+
+@contextmanager
+def _naming(output: Path) -> Iterator[None]:
+    """Tell with errors of the system that name no file, such as a full disk, which run they stopped."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or not error.strerror:
+            raise
+        raise TrainingError(f"{output}: {error.strerror}.") from error
 
 
 def _open_log(config: TrainConfig, processes: Processes) -> TrainingLog:

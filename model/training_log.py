@@ -44,7 +44,7 @@ class TrainingLog:
             console: Where people look; standard error unless given.
             event_directory: Where TensorBoard finds the same numbers; None writes none.
         """
-        _end_torn_line(path)
+        end_torn_line(path)
         self._file = path.open("a", encoding="utf-8")
         self._event_directory = event_directory
         self._event_files: EventFiles | None = None
@@ -106,7 +106,7 @@ class TrainingLog:
             self._console.print(f"{event}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _end_torn_line(path: Path) -> None:
+def end_torn_line(path: Path) -> None:
     """Put a newline behind what a killed run could not finish, so that only this line is lost."""
     if not path.is_file() or not path.stat().st_size:  # a device is no file
         return

@@ -11,6 +11,7 @@ from safetensors.torch import save_model as save_shared
 from model.checkpoint import (
     CONFIG_FILE,
     TRAINER_FILE,
+    TRAINER_TENSORS_FILE,
     WEIGHTS_FILE,
     average_checkpoints,
     finish_replacing,
@@ -19,6 +20,7 @@ from model.checkpoint import (
     load_trainer_state,
     replace_directory,
     save_model,
+    write_model,
     write_trainer_state,
 )
 from model.errors import CheckpointError
@@ -149,6 +151,16 @@ def test_failed_write_leaves_the_old_directory(tmp_path: Path) -> None:
         fail()
     assert [path.name for path in directory.iterdir()] == ["old"]
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_weights_that_cannot_be_written_are_told_with_the_file(tmp_path: Path) -> None:
+    model = make_model()
+    (tmp_path / WEIGHTS_FILE).mkdir()
+    with pytest.raises(CheckpointError, match=rf"{WEIGHTS_FILE}: cannot be written"):
+        write_model(tmp_path, model)
+    (tmp_path / TRAINER_TENSORS_FILE).mkdir()
+    with pytest.raises(CheckpointError, match=rf"{TRAINER_TENSORS_FILE}: cannot be written"):
+        write_trainer_state(tmp_path, model, torch.optim.Adam(model.parameters()), {})
 
 
 @pytest.mark.parametrize("is_read_first", [True, False])

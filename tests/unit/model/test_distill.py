@@ -9,6 +9,7 @@ import pytest
 from model.distill import (
     ANSWERS_FILE,
     FILTERS,
+    JOB_FILE,
     PAIRS_FILE,
     REPORT_FILE,
     Answer,
@@ -124,6 +125,15 @@ def test_other_text_or_other_teacher_is_refused(tmp_path: Path) -> None:
         open_job(source, job, {**TEACHER, "beam_size": 4})
     with pytest.raises(DataError, match="begun with another text"):
         open_job(_write(tmp_path, ["something else"]), job, TEACHER)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"lines": 7}'])
+def test_broken_description_of_a_job_is_named(tmp_path: Path, content: str) -> None:
+    source, job = _write(tmp_path), tmp_path / "job"
+    open_job(source, job, TEACHER)
+    (job / JOB_FILE).write_text(content)
+    with pytest.raises(DataError, match=f"{JOB_FILE}: is broken"):
+        open_job(source, job, TEACHER)
 
 
 def test_two_processes_do_not_work_on_one_job(tmp_path: Path) -> None:

@@ -67,6 +67,18 @@ def test_changed_data_is_told_and_a_changed_configuration_is_not(config_path: Pa
     assert len(path.read_text(encoding="utf-8").splitlines()) == 3
 
 
+@pytest.mark.parametrize("torn", ['{"time": "20', "{}\n", "\x00\x00"])
+def test_line_that_a_kill_cut_off_is_passed_over(config_path: Path, torn: str) -> None:
+    path = config_path.parent / "provenance.jsonl"
+    append_provenance(path, _describe(config_path))
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(torn)
+    data = config_path.parent / "train.tsv"
+    data.write_text("two\tdois\n", encoding="utf-8")
+    assert append_provenance(path, _describe(config_path)) == [str(data)]
+    assert append_provenance(path, _describe(config_path)) == []
+
+
 def test_commit_is_told_with_what_was_changed_since(tmp_path: Path) -> None:
     _git(tmp_path, "init", "-q")
     (tmp_path / "code.py").write_text("one")

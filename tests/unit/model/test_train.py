@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from model.checkpoint import load_model, save_model
-from model.errors import DataError, ModelError
+from model.errors import DataError, ModelError, TrainingError
 from model.tokenizer import JOINT_FILE, SOURCE_FILE, Tokenizer
 from model.train import create_model, prepare_tokenizer, run
 from model.train_config_file import load_train_config
@@ -53,6 +54,17 @@ def test_run_leaves_a_checkpoint_that_translates(tmp_path: Path) -> None:
     assert (tmp_path / "run" / JOINT_FILE).is_file()
     used = (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
     assert used == (tmp_path / "recipe.toml").read_text(encoding="utf-8")
+
+
+def test_full_disk_is_told_with_the_folder_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: Any, **fields: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("model.training_log.TrainingLog.write", write)
+    with pytest.raises(TrainingError, match="run: No space left on device"):
+        run(_write(tmp_path))
 
 
 def test_configuration_may_stand_in_the_folder_of_its_run(tmp_path: Path) -> None:
