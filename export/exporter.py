@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,12 +125,7 @@ def export_bundle(
     faults = [*value_faults(manifest), *_place_faults(output_dir)]
     if shortlist is not None:
         manifest = dataclasses.replace(manifest, shortlist=SHORTLIST_FILE)
-        faults += shortlist_faults(
-            shortlist,
-            source_vocab_size=tokenizer.source_vocab_size,
-            target_vocab_size=tokenizer.target_vocab_size,
-            eos_id=tokenizer.eos_id,
-        )
+        faults += _vocabulary_faults(shortlist, tokenizer)
     if faults:
         raise BundleError(str(output_dir), faults)
     with replace_directory(output_dir) as directory:
@@ -145,10 +140,7 @@ def export_bundle(
         if shortlist is not None:
             save_shortlist(directory / SHORTLIST_FILE, shortlist)
         tokenizer_files = [path.name for path in tokenizer.save(directory)]
-        for path in extra_files:
-            if (directory / path.name).exists() or path.name == MANIFEST_FILE:
-                raise ExportError(f"{path}: the bundle has another file of this name.")
-            shutil.copyfile(path, directory / path.name)
+        _copy_into(directory, extra_files)
         manifest = dataclasses.replace(
             manifest,
             tokenizer_files={"source": tokenizer_files[0], "target": tokenizer_files[-1]},
@@ -157,6 +149,23 @@ def export_bundle(
         write_manifest(directory, manifest)
         load_bundle(directory)
     return Bundle(directory=output_dir, manifest=manifest)
+
+
+def _copy_into(directory: Path, files: Sequence[Path]) -> None:
+    for path in files:
+        if (directory / path.name).exists() or path.name == MANIFEST_FILE:
+            raise ExportError(f"{path}: the bundle has another file of this name.")
+        shutil.copyfile(path, directory / path.name)
+
+
+def _vocabulary_faults(shortlist: Shortlist, tokenizer: Tokenizer) -> Iterable[str]:
+    """A shortlist is of one vocabulary."""
+    return shortlist_faults(
+        shortlist,
+        source_vocab_size=tokenizer.source_vocab_size,
+        target_vocab_size=tokenizer.target_vocab_size,
+        eos_id=tokenizer.eos_id,
+    )
 
 
 def write_graphs(
