@@ -58,8 +58,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     path: Path = tmp_path_factory.mktemp("kube") / "dragoman.yaml"
     path.write_text(_manifest(_load_image(), port, free_port()), encoding="utf-8")
-    _podman("play", "kube", str(path))
     try:
+        _podman("play", "kube", str(path))
         wait_until_serving(f"127.0.0.1:{port}")
         yield f"127.0.0.1:{port}"
     finally:
