@@ -67,6 +67,8 @@ class TestText:
         )
 
     def _windows(self, words: list[str]) -> Iterable[Words]:
+        if len(words) < self._phrase_length:
+            return ()
         return zip(*(words[start:] for start in range(self._phrase_length)), strict=False)
 
 
