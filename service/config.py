@@ -267,8 +267,10 @@ class TracingConfig:
     """Share of traces that begin here and are kept; a trace that a client began is kept when the client keeps it."""
 
     def __post_init__(self) -> None:
+        scheme, _, address = self.endpoint.partition("://")
         require(
-            self.endpoint == "" or re.fullmatch(r"https?://[^\s/]+/?", self.endpoint) is not None,
+            self.endpoint == ""
+            or (scheme in ("http", "https") and _is_address(address.removesuffix("/"))),
             "endpoint",
             'a "http://host:port" or ""',
             self.endpoint,

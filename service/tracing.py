@@ -12,6 +12,7 @@ counts and names from closed sets, and the request id; never a text.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -34,6 +35,8 @@ from service.stats import Gauges, SequenceStats, StepStats, TextStats
 
 __all__ = ["TracingObserver", "create_tracing"]
 
+logger = logging.getLogger(__name__)
+
 _SCOPE = "dragoman"
 _CONTEXT_KEYS = ("traceparent", "tracestate")
 _SERVER_FAULTS = (
@@ -50,6 +53,8 @@ _MAX_SENTENCES = 64
 _MAX_ENDED_CALLS = 1024
 """A cancelled call ends before its sentences leave: so many are remembered."""
 _EXPORT_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
+"""How long a collector may take for the last spans: a server that ends must not wait for one that is gone."""
 _NANOSECONDS = 1_000_000_000
 
 
@@ -58,10 +63,11 @@ def create_tracing(config: TracingConfig, version: str) -> TracingObserver:
     provider = TracerProvider(
         sampler=ParentBasedTraceIdRatio(config.sample_ratio),
         resource=Resource.create({"service.name": "dragoman", "service.version": version}),
+        shutdown_on_exit=False,  # `close` does it, and does not wait
     )
     exporter = OTLPSpanExporter(endpoint=config.endpoint, timeout=_EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return TracingObserver(provider)
+    return TracingObserver(provider, give_up=exporter.shutdown)
 
 
 @dataclass(slots=True)
@@ -82,11 +88,13 @@ class TracingObserver:
         self,
         provider: TracerProvider,
         *,
+        give_up: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take who samples and exports. The clock must be that of the core."""
+        """Take who samples and exports, and what ends an export that hangs. The clock must be that of the core."""
         self._provider = provider
+        self._give_up = give_up
         self._tracer = provider.get_tracer(_SCOPE)
         self._propagator = TraceContextTextMapPropagator()
         self._clock = clock
@@ -96,8 +104,13 @@ class TracingObserver:
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def close(self) -> None:
-        """Export what is left; at most for a few seconds."""
-        self._provider.shutdown()
+        """Export what is left, for `_CLOSE_SECONDS` at most: what the collector has not taken by then is lost."""
+        closing = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS)
+        if closing.is_alive():
+            logger.warning("The collector has not taken the last spans in %s s", _CLOSE_SECONDS)
+            self._give_up()
 
     def on_rpc_started(self, started: RpcStarted) -> None:
         method = started.method

@@ -6,6 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
 from concurrent import futures
 from contextlib import asynccontextmanager
@@ -19,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
 from service.config import TracingConfig
+from service.tracing import _CLOSE_SECONDS
 from tests.fake_app import Running, make_config, make_request, running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,11 +108,25 @@ def test_a_collector_that_is_gone_holds_up_neither_calls_nor_the_end(
         async with running(monkeypatch, config=replace(make_config(), tracing=tracing)) as app:
             while app.application._translator is None:
                 await asyncio.sleep(0.005)
-            answer = await app.stub.TranslateText(make_request("hello"), timeout=5)
-            assert answer.translations[0].translated_text == "HELLO"
-            assert await asyncio.wait_for(app.stop(), 20) == 0
+            for _ in range(
+                10
+            ):  # 10 x (64 sentences of four spans, and three): several batches of the exporter
+                answer = await app.stub.TranslateText(make_request("hello. " * 64), timeout=5)
+            assert answer.translations[0].translated_text.startswith("HELLO. HELLO.")
+            began = time.monotonic()
+            assert await app.stop() == 0
+            assert time.monotonic() - began < _CLOSE_SECONDS + 3
 
-    asyncio.run(asyncio.wait_for(test(), 30))
+    asyncio.run(asyncio.wait_for(test(), 60))
+    began = time.monotonic()
+    while _exporting_threads():
+        assert time.monotonic() - began < 5, "an export goes on"
+        time.sleep(0.05)
+
+
+def _exporting_threads() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if "Otel" in name or name == "tracing"]
 
 
 def _run(code: str) -> subprocess.CompletedProcess[str]:
