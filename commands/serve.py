@@ -7,7 +7,10 @@ the configuration: a TOML file, and DRAGOMAN_<SECTION>__<FIELD> in the environme
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from commands.errors import EXIT_USAGE, CommandError
@@ -32,6 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve to the end."""
+    with _ended_by_sigterm():
+        return _serve(arguments)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """End at once, with 0, while modules and settings are read; then the server has a handler of its own.
+
+    Process 1 of a container has none by default: the signal would be lost.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
     from service.app import serve
     from service.config_file import load_config
     from service.errors import ConfigError

@@ -88,6 +88,15 @@ def test_a_second_signal_ends_at_once() -> None:
         assert call.exception().code() is grpc.StatusCode.UNAVAILABLE
 
 
+def test_a_signal_before_there_is_a_server_ends_with_0_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "dragoman.toml"
+    os.mkfifo(config)
+    command = [sys.executable, "dragoman.py", "serve", "--config", str(config)]
+    with subprocess.Popen(command, cwd=REPOSITORY) as process, config.open("wb"):
+        process.send_signal(signal.SIGTERM)  # while it waits for its settings
+        assert process.wait(20) == 0
+
+
 def _bundle(directory: Path) -> Path:
     (directory / "weights.bin").write_bytes(b"x" * 100)
     for name in ("encoder.onnx", "decoder.onnx", "tokenizer.spm"):
