@@ -98,8 +98,17 @@ def _from_file(path: Path | None, faults: list[str]) -> Iterable[_Setting]:
 
 
 def _from_environment(environ: Mapping[str, str], faults: list[str]) -> Iterable[_Setting]:
+    names = {name.replace("_", ""): name for name in _variables()}
     for key in sorted(environ):
-        if not key.startswith(_PREFIX) or "__" not in key:
+        if not key.startswith(_PREFIX):
+            continue
+        intended = names.get(key.upper().replace("_", ""), key)
+        if (
+            key.upper() != intended.upper()
+        ):  # else a single underscore would be ignored without a word
+            faults.append(f"{key}: did you mean `{intended}`?")
+            continue
+        if "__" not in key:
             continue
         section, _, name = key[len(_PREFIX) :].lower().partition("__")
         try:
@@ -109,6 +118,13 @@ def _from_environment(environ: Mapping[str, str], faults: list[str]) -> Iterable
             faults.append(f"{key}: {fault}")
         else:
             yield _Setting(section, name, value, key)
+
+
+def _variables() -> Iterable[str]:
+    """Name every setting as the environment does."""
+    for section in typing.get_type_hints(Config):
+        for name in _field_types(section):
+            yield f"{_PREFIX}{section}__{name}".upper()
 
 
 def _checked(setting: _Setting) -> Any:

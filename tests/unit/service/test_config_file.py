@@ -108,6 +108,33 @@ def test_environment_reads_every_kind_of_value() -> None:
     assert config.engine.self_test is False
 
 
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("DRAGOMAN_LOG_LEVEL", "DRAGOMAN_LOG__LEVEL"),
+        ("DRAGOMAN_SERVER_DRAIN_SECONDS", "DRAGOMAN_SERVER__DRAIN_SECONDS"),
+        ("DRAGOMAN_SERVER__DRAIN__SECONDS", "DRAGOMAN_SERVER__DRAIN_SECONDS"),
+        ("DRAGOMAN_LOG___LEVEL", "DRAGOMAN_LOG__LEVEL"),
+    ],
+)
+def test_a_setting_with_the_wrong_number_of_underscores_is_not_ignored(
+    key: str, setting: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: did you mean `{setting}`\?$"):
+        load_config(None, {key: "DEBUG"})
+
+
+def test_what_kubernetes_tells_of_a_service_of_this_name_is_no_setting() -> None:
+    environ = {
+        "DRAGOMAN_SERVICE_HOST": "10.0.0.1",
+        "DRAGOMAN_SERVICE_PORT_GRPC": "50051",
+        "DRAGOMAN_PORT": "tcp://10.0.0.1:50051",
+        "DRAGOMAN_PORT_9464_TCP_ADDR": "10.0.0.1",
+        "DRAGOMAN_METRICS_PORT": "tcp://10.0.0.2:9464",
+    }
+    assert load_config(None, environ) == Config()
+
+
 def test_a_section_refuses_values_out_of_range() -> None:
     with pytest.raises(
         ConfigError, match=r"`max_batch_rows` must be in \[1, 1000000000\], but is 0"
@@ -140,6 +167,10 @@ def test_an_address_may_be_ipv6() -> None:
     [
         ("DRAGOMAN_TRACING__ENDPOINT", "127.0.0.1:4317", 'must be a "http://host:port" or ""'),
         ("DRAGOMAN_TRACING__ENDPOINT", "http://collector:4317/v1/traces", '"http://host:port"'),
+        ("DRAGOMAN_TRACING__ENDPOINT", "http://collector", '"http://host:port"'),
+        ("DRAGOMAN_TRACING__ENDPOINT", "http://collector:port", '"http://host:port"'),
+        ("DRAGOMAN_TRACING__ENDPOINT", "http://collector:99999", '"http://host:port"'),
+        ("DRAGOMAN_TRACING__ENDPOINT", "grpc://collector:4317", '"http://host:port"'),
         ("DRAGOMAN_TRACING__SAMPLE_RATIO", "2", "must be in [0, 1], but is 2"),
         ("DRAGOMAN_LOG__MAX_REQUEST_LINES_PER_SECOND", "-1", "must be in [0, 1000000]"),
         ("DRAGOMAN_LOG__MAX_REQUEST_LINES_PER_SECOND", "few", "must be an integer"),
