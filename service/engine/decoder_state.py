@@ -197,11 +197,11 @@ class DecoderState:
     def _grow(self, num_rows: int) -> None:
         """Make room for so many rows, each with one token more than it has."""
         longest = int(self._lengths.max(initial=0)) + 1
-        if self.self_attention.has_room(num_rows, longest):
+        if self.self_attention.fits(num_rows, longest):
             return
         lengths = np.empty(self.num_rows, np.int64)
         lengths[self.places] = self._lengths[self._row_sentence]
-        self.self_attention.grow(num_rows, longest, lengths)
+        self.self_attention.fit(num_rows, longest, lengths)
 
     def _lay_out(self) -> None:
         """Which rows belong to which sentence, after either changed."""

@@ -1,7 +1,12 @@
 """Stage 6 of 10: keys and values of the target so far, of every layer and row, updated in place by the decoder graph.
 
 One array, (L, 2, R_cap, H, C, Dh): the first R rows of each layer are contiguous, so R may change every step without a
-copy. Rows and positions grow by buckets; only valid positions of a row are ever copied.
+copy. Memory grows by large buckets. Inside it C is hardly more than the longest row: attention reads the heads of all
+rows one after the other, and what lies between them costs as much as what is read (`benchmarks/RESULTS.md`).
+
+To change C everything moves. There is room for one plane (all rows of one layer's keys or values) more than there are,
+so planes move one after the other into the place that the one before has left: with four planes, from [0 1 2 3 -] to
+[- 0 1 2 3] and back.
 """
 
 from __future__ import annotations
@@ -12,9 +17,14 @@ from numpy.typing import NDArray
 __all__ = ["SelfAttentionCache"]
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
 
 _LEAST_ROWS = 8
 _POSITION_STEP = 32
+_SPARE_POSITIONS = 4
+_SHRINK_BELOW = 0.75
+_NEAR_BYTES = 2 * 1024 * 1024
+"""Caches of this size stay near the processor anyway, so moving them would not pay."""
 _KEPT_WHEN_EMPTY_BYTES = 32 * 1024 * 1024
 
 
@@ -37,31 +47,49 @@ def _bucket_of_positions(needed: int) -> int:
     return size
 
 
+def _capacity(needed: int) -> int:
+    """Positions between one head and the next: a multiple of 4, and of 8, 12, ... beyond 64, 96, ... positions."""
+    step = _SPARE_POSITIONS * max(1, needed // _POSITION_STEP)
+    return -(-needed // step) * step
+
+
 class SelfAttentionCache:
-    """The buffer; who lies where is `DecoderState`'s business."""
+    """The buffer; who lies where is `DecoderState`'s business.
+
+    Attributes:
+        buffer: (L, 2, R_cap, H, C, Dh), a view of the memory that is held.
+    """
+
+    buffer: FloatArray
+    _memory: FloatArray
 
     def __init__(self, num_layers: int, num_heads: int, head_size: int) -> None:
         self._sizes = (num_layers, num_heads, head_size)
         self.bytes_per_position = num_layers * 2 * num_heads * head_size * 4
         """Of one row."""
-        self.buffer = self._allocate(0, 0)
+        self._hold(0, 0)
 
     def bytes_for(self, num_rows: int, num_positions: int) -> int:
         """Memory held for so many rows of such a length."""
         rows, positions = _bucket_of_rows(num_rows), _bucket_of_positions(num_positions)
-        return rows * positions * self.bytes_per_position
+        num_layers, num_heads, head_size = self._sizes
+        return (2 * num_layers + 1) * rows * num_heads * positions * head_size * 4
 
     @property
     def num_bytes(self) -> int:
         """Memory held."""
-        return self.buffer.nbytes
+        return self._memory.nbytes
 
-    def has_room(self, num_rows: int, num_positions: int) -> bool:
-        """Whether so many rows of such a length fit."""
-        return bool(num_rows <= self.buffer.shape[2] and num_positions <= self.buffer.shape[4])
+    def fits(self, num_rows: int, num_positions: int) -> bool:
+        """Whether there is room for so many rows of such a length, and not much more."""
+        rows, capacity = self._held[0], self.buffer.shape[4]
+        if num_rows > rows or num_positions > capacity:
+            return False
+        num_bytes = num_rows * capacity * self.bytes_per_position
+        return num_bytes <= _NEAR_BYTES or _capacity(num_positions) > _SHRINK_BELOW * capacity
 
-    def grow(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
-        """Make room.
+    def fit(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
+        """Make room, and leave not much more.
 
         Args:
             num_rows: Rows that must fit.
@@ -69,11 +97,17 @@ class SelfAttentionCache:
             lengths: Valid positions of the rows that are there, by place.
         """
         old = self.buffer
-        self.buffer = self._allocate(
-            _bucket_of_rows(max(num_rows, len(lengths))), _bucket_of_positions(num_positions)
-        )
-        for place, length in enumerate(lengths.tolist()):
-            self.buffer[:, :, place, :, :length] = old[:, :, place, :, :length]
+        num_rows = max(num_rows, len(lengths))
+        if num_rows > self._held[0] or num_positions > self._held[1]:
+            self._hold(_bucket_of_rows(num_rows), _bucket_of_positions(num_positions))
+        capacity = _bucket_of_positions(num_positions)
+        if num_rows * capacity * self.bytes_per_position > _NEAR_BYTES:
+            capacity = _capacity(num_positions)
+        self.buffer = self._view(min(capacity, self._held[1]), not self._is_shifted)
+        rows, positions = slice(len(lengths)), slice(int(lengths.max(initial=0)))
+        planes = [(layer, side) for layer in range(self._sizes[0]) for side in range(2)]
+        for plane in reversed(planes) if self._is_shifted else planes:
+            self.buffer[plane][rows, :, positions] = old[plane][rows, :, positions]
 
     def copy(
         self, sources: IntArray, destinations: IntArray, starts: IntArray, ends: IntArray
@@ -87,10 +121,23 @@ class SelfAttentionCache:
 
     def release(self) -> None:
         """Give large memory back; there are no rows."""
-        if self.buffer.nbytes > _KEPT_WHEN_EMPTY_BYTES:
-            self.buffer = self._allocate(0, 0)
+        if self._memory.nbytes > _KEPT_WHEN_EMPTY_BYTES:
+            self._hold(0, 0)
 
-    def _allocate(self, rows: int, positions: int) -> NDArray[np.float32]:
+    def _hold(self, rows: int, positions: int) -> None:
+        """Take other memory; there is nothing in it."""
         num_layers, num_heads, head_size = self._sizes
         # Not cleared: the graph reads no position that was not written, and untouched pages cost nothing.
-        return np.empty((num_layers, 2, rows, num_heads, positions, head_size), np.float32)
+        size = rows * num_heads * positions * head_size
+        self._memory = np.empty((2 * num_layers + 1, size), np.float32)
+        self._held = (rows, positions)
+        self.buffer = self._view(min(_SPARE_POSITIONS, positions), is_shifted=False)
+
+    def _view(self, capacity: int, is_shifted: bool) -> FloatArray:
+        """The memory with so many positions of each head, without the last plane or without the first."""
+        self._is_shifted = is_shifted
+        num_layers, num_heads, head_size = self._sizes
+        rows = self._held[0]
+        planes = slice(1, None) if is_shifted else slice(-1)
+        used = self._memory[planes, : rows * num_heads * capacity * head_size]
+        return used.reshape(num_layers, 2, rows, num_heads, capacity, head_size)
