@@ -86,7 +86,7 @@ class SelfAttentionCache:
         if num_rows > rows or num_positions > capacity:
             return False
         num_bytes = num_rows * capacity * self.bytes_per_position
-        return num_bytes <= _NEAR_BYTES or _capacity(num_positions) > _SHRINK_BELOW * capacity
+        return bool(num_bytes <= _NEAR_BYTES or _capacity(num_positions) > _SHRINK_BELOW * capacity)
 
     def fit(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
         """Make room, and leave not much more.
