@@ -3,10 +3,14 @@
 `deploy/rendered/` has the chart under each file of `deploy/helm/values/`: what the tests validate, and what
 `kubectl apply -f` takes. `deploy/kustomize/base` and the resources of `deploy/kustomize/components/` are made of the
 same output. `make manifests` writes them; a test repeats it and finds no change.
+
+`deploy/rendered/SHA256SUMS` holds the sums of all that went in and all that came out, so that a rendering that is older
+than the chart is found without Helm, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -15,7 +19,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["HelmMissingError", "render", "write"]
+from deploy.settings_schema import with_settings
+
+__all__ = ["SCHEMA", "SUMS", "HelmMissingError", "find_stale", "render", "write"]
+
+SCHEMA = "helm/dragoman/values.schema.json"
+SUMS = "rendered/SHA256SUMS"
 
 _DEPLOY = Path(__file__).resolve().parent
 _CHART = _DEPLOY / "helm" / "dragoman"
@@ -35,7 +44,7 @@ class HelmMissingError(RuntimeError):
 
 
 def render() -> dict[str, str]:
-    """Render everything: the content of each file by its path below `deploy/`.
+    """Render everything with Helm: the content of each file by its path below `deploy/`.
 
     Raises:
         HelmMissingError: Neither `$HELM` nor `helm` on the path is a program.
@@ -52,7 +61,20 @@ def render() -> dict[str, str]:
         for template in templates:
             path = f"kustomize/components/{component}/{template}.yaml"
             files[path] = _HEAD + renderings[component][template]
+    sums = {name: _sum(text.encode()) for name, text in files.items()} | _sums_of_inputs()
+    files[SUMS] = "".join(f"{each}  {name}\n" for name, each in sorted(sums.items()))
     return files
+
+
+def find_stale() -> list[str]:
+    """Name what is not as it was when the chart was rendered last: what was edited, is new, or is gone."""
+    lines = (_DEPLOY / SUMS).read_text(encoding="utf-8").splitlines()
+    noted = {name: each for each, name in (line.split("  ", 1) for line in lines)}
+    found = _sums_of_inputs()
+    for name in noted.keys() - found.keys():
+        path = _DEPLOY / name
+        found[name] = _sum(path.read_bytes()) if path.is_file() else ""
+    return sorted(name for name in found if found[name] != noted.get(name))
 
 
 def write(files: Mapping[str, str], directory: Path = _DEPLOY) -> None:
@@ -61,6 +83,19 @@ def write(files: Mapping[str, str], directory: Path = _DEPLOY) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def _sums_of_inputs() -> dict[str, str]:
+    chart = [path for path in _CHART.rglob("*") if path.is_file()]
+    rules = list((_CHART / "rules").glob("*"))  # behind a link
+    paths = {*chart, *rules, *_VALUES.glob("*.yaml"), Path(__file__)}
+    found = {path.relative_to(_DEPLOY).as_posix(): _sum(path.read_bytes()) for path in paths}
+    del found[SCHEMA]  # it refuses values, and changes nothing
+    return found
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _template(values: Path | None) -> dict[str, str]:
@@ -103,6 +138,7 @@ def _kustomize_base(documents: Mapping[str, str]) -> dict[str, str]:
 
 if __name__ == "__main__":
     try:
+        write({SCHEMA: with_settings(_DEPLOY / SCHEMA)})
         write(render())
     except HelmMissingError as error:
         sys.exit(f"render: {error}")

@@ -2,19 +2,21 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* A release's name may hold dots, the name of a Service may not. */}}
 {{- define "dragoman.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
-{{- else if contains (include "dragoman.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "dragoman.name" .) | trunc 53 | trimSuffix "-" -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+{{- $name = .Release.Name -}}
+{{- if not (contains (include "dragoman.name" .) $name) -}}
+{{- $name = printf "%s-%s" $name (include "dragoman.name" .) -}}
 {{- end -}}
+{{- end -}}
+{{- $name | replace "." "-" | trunc 53 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "dragoman.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "dragoman.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "dragoman.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "dragoman.labels" -}}
@@ -40,7 +42,7 @@ app.kubernetes.io/component: server
 
 {{/* All settings of the server: the user's, and over them what the chart itself decides. */}}
 {{- define "dragoman.config" -}}
-{{- $config := deepCopy .Values.config -}}
+{{- $config := deepCopy (.Values.config | default dict) -}}
 {{- $server := dict "listen" "0.0.0.0:50051" "endpoint_removal_seconds" .Values.drain.endpointRemovalSeconds "drain_seconds" .Values.drain.seconds -}}
 {{- $chosen := dict "server" $server "metrics" (dict "listen" "0.0.0.0:9464") -}}
 {{- if .Values.gpu.enabled -}}
@@ -59,9 +61,9 @@ DRAGOMAN_{{ upper $section }}__{{ upper $field }}: {{ if kindIs "string" $value 
 {{- end -}}
 
 {{/* preStop, then what the server takes from SIGTERM on: removal of endpoints, up to 3 s until calls on the wire are in,
-     draining, up to 1 s of refusing, 1 s for the last answers; and 5 s to spare. */}}
+     draining, up to 1 s of refusing, 1 s for the last answers, up to 2 s for the last traces; and 5 s to spare. */}}
 {{- define "dragoman.gracePeriodSeconds" -}}
-{{- add .Values.drain.preStopSeconds .Values.drain.endpointRemovalSeconds 3 .Values.drain.seconds 1 1 5 -}}
+{{- add .Values.drain.preStopSeconds .Values.drain.endpointRemovalSeconds 3 .Values.drain.seconds 1 1 2 5 -}}
 {{- end -}}
 
 {{- define "dragoman.containerSecurityContext" -}}
@@ -82,4 +84,17 @@ scaleDown:
   stabilizationWindowSeconds: {{ .Values.autoscaling.scaleDownStabilizationSeconds }}
   policies:
     - {type: Pods, value: 1, periodSeconds: 60}
+{{- end -}}
+
+{{/* Where spans are sent, the collector's port and the resolver of its name are open. */}}
+{{- define "dragoman.tracingEgress" -}}
+{{- $config := .Values.config | default dict -}}
+{{- $endpoint := ($config.tracing | default dict).endpoint | default "" -}}
+{{- if $endpoint -}}
+- ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+- ports:
+    - {port: {{ regexFind "[0-9]+/?$" $endpoint | trimSuffix "/" }}, protocol: TCP}
+{{- end -}}
 {{- end -}}
