@@ -5,13 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CALLS", "MODEL", "SERVER", "Board", "Panel", "Query", "Row", "mean", "quantile", "rate"]
+__all__ = [
+    "CALLS",
+    "JOB",
+    "MODEL",
+    "SERVER",
+    "Board",
+    "Panel",
+    "Query",
+    "Row",
+    "mean",
+    "quantile",
+    "rate",
+]
 
 Kind = Literal["timeseries", "stat", "table", "heatmap"]
 Unit = Literal["none", "s", "bytes", "percentunit", "reqps", "cps", "cores"]
 """Grafana's names; "cores" is shown as it is."""
 
-SERVER = 'job=~"$job", instance=~"$instance"'
+JOB = 'namespace=~"$namespace", job=~"$job"'
+"""Matchers of what the rules record."""
+SERVER = f'{JOB}, instance=~"$instance"'
 """Matchers of what a server tells of itself."""
 MODEL = f'{SERVER}, model=~"$model"'
 """Matchers of what it tells of a model."""

@@ -29,7 +29,8 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.grafana.board import Board, Panel, Query
+from deploy.grafana.board import JOB, Board, Panel, Query
+from deploy.grafana.queries import ALL
 
 __all__ = ["to_json"]
 
@@ -69,11 +70,13 @@ def to_json(board: Board) -> str:
             dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
     )
-    for name, query in (
-        ("job", "label_values(dragoman_model_info, job)"),
-        ("instance", 'label_values(dragoman_model_info{job=~"$job"}, instance)'),
-        ("model", 'label_values(dragoman_model_info{job=~"$job"}, model)'),
+    for name, matchers in (
+        ("namespace", ""),
+        ("job", '{namespace=~"$namespace"}'),
+        ("instance", f"{{{JOB}}}"),
+        ("model", f"{{{JOB}}}"),
     ):
+        query = f"label_values(dragoman_model_info{matchers}, {name})"
         builder = builder.with_variable(_variable(name, query))
     number = 0
     for row in board.rows:
@@ -98,7 +101,7 @@ def _variable(name: str, query: str) -> dashboard.QueryVariable:
         .sort(VariableSort.ALPHABETICAL_ASC)
         .multi(True)
         .include_all(True)
-        .all_value(".*")
+        .all_value(ALL[name])
     )
 
 

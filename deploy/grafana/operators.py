@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deploy.grafana.board import (
     CALLS,
+    JOB,
     MODEL,
     SERVER,
     Board,
@@ -19,7 +20,6 @@ from deploy.grafana.engine_rows import BATCHES, CACHE_AND_GUARDS, SATURATION
 __all__ = ["OPERATORS"]
 
 _TRANSLATE = f'{CALLS}, grpc_method="TranslateText"'
-_JOB = 'job=~"$job"'
 
 _GLANCE = Row(
     title="At a glance",
@@ -53,7 +53,7 @@ _GLANCE = Row(
             width=4,
             height=4,
             warn_above=0.001,
-            queries=(Query(f"max(job:dragoman_call_errors:ratio_rate5m{{{_JOB}}})", "failed"),),
+            queries=(Query(f"max(job:dragoman_call_errors:ratio_rate5m{{{JOB}}})", "failed"),),
         ),
         Panel(
             title="Call, 99th percentile",
@@ -65,7 +65,7 @@ _GLANCE = Row(
             width=4,
             height=4,
             warn_above=1.0,
-            queries=(Query(f"max(job:dragoman_call_seconds:p99_rate5m{{{_JOB}}})", "p99"),),
+            queries=(Query(f"max(job:dragoman_call_seconds:p99_rate5m{{{JOB}}})", "p99"),),
         ),
         Panel(
             title="Wait, 99th percentile",
@@ -78,7 +78,7 @@ _GLANCE = Row(
             width=4,
             height=4,
             warn_above=0.5,
-            queries=(Query(f"max(job_model:dragoman_queue_seconds:p99_rate5m{{{_JOB}}})", "p99"),),
+            queries=(Query(f"max(job_model:dragoman_queue_seconds:p99_rate5m{{{JOB}}})", "p99"),),
         ),
         Panel(
             title="Rows in use",
@@ -175,9 +175,9 @@ _ERRORS = Row(
             unit="percentunit",
             width=6,
             queries=(
-                Query(f"max(job:dragoman_call_errors:ratio_rate5m{{{_JOB}}})", "failed"),
-                Query(f"max(job:dragoman_slow_calls:ratio_rate5m{{{_JOB}}})", "slow"),
-                Query(f"max(job:dragoman_long_waits:ratio_rate5m{{{_JOB}}})", "waited"),
+                Query(f"max(job:dragoman_call_errors:ratio_rate5m{{{JOB}}})", "failed"),
+                Query(f"max(job:dragoman_slow_calls:ratio_rate5m{{{JOB}}})", "slow"),
+                Query(f"max(job:dragoman_long_waits:ratio_rate5m{{{JOB}}})", "waited"),
             ),
         ),
         Panel(
@@ -191,10 +191,10 @@ _ERRORS = Row(
             warn_above=14.4,
             queries=(
                 Query(
-                    f"max(job:dragoman_call_errors:ratio_rate1h{{{_JOB}}}) / 0.001", "availability"
+                    f"max(job:dragoman_call_errors:ratio_rate1h{{{JOB}}}) / 0.001", "availability"
                 ),
-                Query(f"max(job:dragoman_slow_calls:ratio_rate1h{{{_JOB}}}) / 0.01", "latency"),
-                Query(f"max(job:dragoman_long_waits:ratio_rate1h{{{_JOB}}}) / 0.01", "queue"),
+                Query(f"max(job:dragoman_slow_calls:ratio_rate1h{{{JOB}}}) / 0.01", "latency"),
+                Query(f"max(job:dragoman_long_waits:ratio_rate1h{{{JOB}}}) / 0.01", "queue"),
             ),
         ),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from deploy.grafana.__main__ import BOARDS, DIRECTORY
 from deploy.grafana.board import Board
 from deploy.grafana.grafana_json import to_json
-from tests.promql import exported_samples, faults
+from tests.promql import exported_samples, faults, selectors
 
 GRAFANA = Path(__file__).resolve().parents[4] / "deploy" / "grafana"
 BY_UID = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
@@ -112,6 +113,34 @@ def test_every_query_asks_for_what_exists(board: Board) -> None:
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", "1m")
             assert faults(query, exported_samples()) == [], panel["title"]
+
+
+@BY_UID
+def test_all_jobs_are_those_of_dragoman_and_not_of_everything_that_prometheus_scrapes(
+    board: Board,
+) -> None:
+    variables = {each["name"]: each for each in _document(board)["templating"]["list"]}
+    every_job = variables["job"]["allValue"]
+
+    assert [
+        job
+        for job in ("dragoman", "mt/dragoman", "dragoman-de")
+        if not re.fullmatch(every_job, job)
+    ] == []
+    assert not re.fullmatch(every_job, "node-exporter")
+    assert re.fullmatch(
+        variables["namespace"]["allValue"], ""
+    )  # outside of Kubernetes there is none
+
+
+@BY_UID
+def test_every_query_is_about_the_chosen_namespaces_and_jobs(board: Board) -> None:
+    for panel in _panels(board):
+        for target in panel["targets"]:
+            for selector in selectors(target["expr"].replace("$__rate_interval", "1m")):
+                chosen = {matcher.name: matcher.value for matcher in selector.matchers.matchers}
+                assert chosen["namespace"] == "$namespace", panel["title"]
+                assert chosen["job"] == "$job", panel["title"]
 
 
 @BY_UID
