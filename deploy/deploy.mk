@@ -9,7 +9,9 @@ HELM ?= helm
 IMAGE ?= dragoman
 BASE_IMAGE ?=
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# What is not committed: an image says that it holds it, a release is not made of it.
+CHANGES = $(shell git status --porcelain 2>/dev/null)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)$(if $(CHANGES),-dirty)
 # The address of this clone's origin, without a name and a password that may stand in it.
 SOURCE ?= $(shell git config --get remote.origin.url 2>/dev/null | sed 's,//[^/@]*@,//,' | grep . || echo unknown)
 CHART := deploy/helm/dragoman
@@ -47,7 +49,13 @@ image-archive: image ## Save the image, and the list of what it holds, in dist/
 		> dist/dragoman-$(VERSION).image.cdx.json
 	$(DOCKER) save $(IMAGE):$(VERSION) | gzip -n > dist/dragoman-$(VERSION).image.tar.gz
 
-release: ## Wheel, source, image, chart, software bill of materials and checksums in dist/ (needs docker, helm)
+.PHONY: check-release
+check-release:
+	@for program in $(DOCKER) $(HELM) gzip sha256sum; do command -v "$$program" >/dev/null \
+		|| { echo "release: $$program is not installed" >&2; exit 1; }; done
+	@$(if $(CHANGES),echo "release: there are changes that are not committed" >&2; exit 1,:)
+
+release: check-release ## Wheel, source, image, chart, software bill of materials and checksums in dist/ (needs docker, helm)
 	rm -rf dist
 	$(MAKE) --no-print-directory dist chart image-archive
 	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
