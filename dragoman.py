@@ -41,6 +41,9 @@ _EXIT_BROKEN_PIPE = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # see docs/decisions/006-no-telemetry.md
+    os.environ.setdefault(
+        "GRPC_VERBOSITY", "NONE"
+    )  # its own lines between ours: what matters is raised
     _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in _COMMANDS:

@@ -368,6 +368,7 @@ def _request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
             key == _REQUEST_ID
             and isinstance(value, str)
             and 0 < len(value) <= _MAX_REQUEST_ID_CHARACTERS
+            and value.isascii()  # others cannot be sent back
             and value.isprintable()
         ):
             return value

@@ -24,6 +24,8 @@ __all__ = ["JsonFormatter", "RequestLineFilter", "configure_logging", "log_loop_
 logger = logging.getLogger(__name__)
 
 _OURS = ("service", "commands", "export", "model")
+_ABOUT_CALLS = ("grpc",)
+"""Libraries whose records are mostly about a call, but are written outside of it."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -58,7 +60,7 @@ class RequestLineFilter(logging.Filter):
     """Lets one line a call through, and so many a second of all calls together.
 
     What is a warning or worse has as many lines of its own, so that ordinary calls do not hide it. Records outside of
-    calls pass.
+    calls pass, but for what gRPC finds wrong with one.
     """
 
     def __init__(
@@ -73,11 +75,12 @@ class RequestLineFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Decide on a record, and add `left_out` to one that passes. Calls live on the event loop: there is no race."""
         call = call_var.get(None)
-        if call is None:
-            return True
-        if call.is_logged:
+        if call is not None and call.is_logged:
             return False
-        call.is_logged = True
+        if call is not None:
+            call.is_logged = True
+        elif record.name.partition(".")[0] not in _ABOUT_CALLS:
+            return True
         budget = self._budgets[record.levelno >= logging.WARNING]
         if not budget.take():
             return False

@@ -128,6 +128,16 @@ def test_no_lines_about_calls_may_be_asked_for(stream: io.StringIO) -> None:
     assert [line["message"] for line in _lines(stream)] == ["not of a call"]
 
 
+def test_what_grpc_says_outside_of_calls_is_limited_too(stream: io.StringIO) -> None:
+    configure_logging(LogConfig(max_request_lines_per_second=2), stream)
+    for _ in range(5):
+        logging.getLogger("grpc._cython.cygrpc").error("bad metadata")
+        logging.getLogger("service.test").error("not of a call")
+    messages = [line["message"] for line in _lines(stream)]
+    assert messages.count("bad metadata") == 2
+    assert messages.count("not of a call") == 5
+
+
 def test_of_exceptions_of_libraries_the_message_is_not_written(stream: io.StringIO) -> None:
     configure_logging(LogConfig(), stream)
     try:
