@@ -85,7 +85,10 @@ class ShortlistColumns:
         """Fetch what is missing of these words at once; lists that need them are added next."""
         missing = words[self._column_of[words] < 0]
         if len(missing):
-            self._append(np.unique(missing))
+            # Each once: `np.unique` takes thirty times as long.
+            is_missing = np.zeros(self.vocab_size, bool)
+            is_missing[missing] = True
+            self._append(is_missing.nonzero()[0])
 
     def add(self, words: IntArray) -> IntArray:
         """Let a list need these words, each once, and give their columns."""
