@@ -65,6 +65,9 @@ class DecoderState:
         cross_attention: Caches of the sentences, by slot.
     """
 
+    _lanes: tuple[IntArray, IntArray] | None
+    """`lane_rows` and `row_lanes`, until rows move."""
+
     def __init__(self, shape: CacheShape) -> None:
         self._start_id = shape.start_id
         self.self_attention = SelfAttentionCache(shape.num_layers, shape.num_heads, shape.head_size)
@@ -140,18 +143,25 @@ class DecoderState:
     def step_inputs(self) -> StepInputs:
         """Make room for one more token a row, and give the inputs of the step that writes it."""
         self._grow(self.num_rows)
+        places = self.places
+        input_ids = np.empty(len(places), np.int64)
+        input_ids[places] = self._tokens
+        past_lengths = np.empty(len(places), np.int32)
+        past_lengths[places] = self._lengths[self._row_sentence]
+        if self._lanes is None:
+            self._lanes = self._lay_lanes()
+        return StepInputs(input_ids, past_lengths, *self._lanes)
+
+    def _lay_lanes(self) -> tuple[IntArray, IntArray]:
+        """Give `lane_rows` and `row_lanes` of `StepInputs`."""
         places, slots = self.places, self._slots[self._row_sentence]
         num_lanes = max(MIN_LANES, int(self._row_counts.max()))
-        input_ids = np.empty(self.num_rows, np.int64)
-        input_ids[places] = self._tokens
-        past_lengths = np.empty(self.num_rows, np.int32)
-        past_lengths[places] = self._lengths[self._row_sentence]
         lane_rows = np.empty((self.num_sentences, num_lanes), np.int64)
         lane_rows[self._slots] = places[self._first_row][:, None]
         lane_rows[slots, self._lane] = places
         row_lanes = np.empty(self.num_rows, np.int64)
         row_lanes[places] = slots * num_lanes + self._lane
-        return StepInputs(input_ids, past_lengths, lane_rows, row_lanes)
+        return lane_rows, row_lanes
 
     def note_step(self) -> None:
         """The graph wrote one token more of each row."""
@@ -163,6 +173,7 @@ class DecoderState:
         if len(parents) == self.num_rows and (parents == np.arange(len(parents))).all():
             self._tokens = moves.token_ids  # every row continues itself
             return
+        self._lanes = None
         self._grow(len(parents))
         lengths = self._lengths[self._row_sentence[parents]]
         self._place(parents, lengths)
@@ -205,6 +216,7 @@ class DecoderState:
 
     def _lay_out(self) -> None:
         """Which rows belong to which sentence, after either changed."""
+        self._lanes = None
         counts = self._row_counts
         self._first_row = counts.cumsum() - counts  # (B,)
         self._row_sentence = np.repeat(np.arange(len(counts)), counts)  # (R,)

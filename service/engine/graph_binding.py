@@ -1,6 +1,7 @@
 """Stage 6 of 10: arrays bound to the inputs and outputs of one graph, from step to step.
 
-While the shape of an input does not change, a step writes it into the array that is bound already.
+While the shape of an input does not change, a step writes it into the array that is bound already; and nothing is
+written when the very array is given that was given before.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ class GraphBinding:
         self._session = session
         self._binding = session.io_binding()
         self._own: dict[str, AnyArray] = {}
+        self._fed: dict[str, AnyArray] = {}
 
     def run(self) -> None:
         """Run the graph on what is bound."""
         self._session.run_with_iobinding(self._binding)
 
     def feed(self, name: str, array: AnyArray) -> None:
-        """Give the graph an input; it is copied."""
+        """Give the graph an input, which is copied. An array that is given twice must not have changed between."""
+        if self._fed.get(name) is array:
+            return
+        self._fed[name] = array
         own = self._own.get(name)
         if own is not None and own.shape == array.shape:
             own[...] = array

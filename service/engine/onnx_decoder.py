@@ -5,7 +5,6 @@ The graph updates its caches in place: past input and present output are bound t
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from export import signature
 from service.engine.base import Encoded
-from service.engine.cross_attention_cache import EncodedBatch
+from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
 from service.engine.decoder_state import CacheShape, DecoderState
 from service.engine.graph_binding import GraphBinding
 from service.engine.sessions import RUN_ERRORS
@@ -27,6 +26,7 @@ AnyArray = NDArray[np.generic]
 
 _NO_ROWS = np.empty(0, np.int64)
 """No row's whole distribution is wanted: sampling is not built yet."""
+_NO_POSITIONS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,25 @@ class OnnxEncoded:
     """Words of each sentence's shortlist, ascending; None for all words."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A cache whose first rows, or sentences, are bound to the graph."""
+
+    array: AnyArray
+    count: int
+
+    def is_same(self, array: AnyArray, count: int) -> bool:
+        return array is self.array and count == self.count
+
+
 class OnnxDecoder:
     """Rows of one worker that all run in one graph."""
 
     def __init__(self, session: ort.InferenceSession, shape: CacheShape) -> None:
-        self._num_layers = shape.num_layers
         self._binding = GraphBinding(session)
-        self._bound_shapes: tuple[object, ...] = ()
-        self._bound_arrays: tuple[AnyArray, ...] = ()
+        self._bound_self: _Bound | None = None
+        self._bound_cross: _Bound | None = None
+        self._count = np.zeros(1, np.int64)
         self.state = DecoderState(shape)
 
     @property
@@ -78,7 +89,7 @@ class OnnxDecoder:
         self._binding.feed(signature.PAST_LENGTHS, inputs.past_lengths)
         self._binding.feed(signature.LANE_ROWS, inputs.lane_rows)
         self._binding.feed(signature.ROW_LANES, inputs.row_lanes)
-        self._binding.feed(signature.NUM_CANDIDATES, np.array([num_candidates], np.int64))
+        self._feed_count(num_candidates)
         self._binding.feed(signature.LOG_PROB_ROWS, _NO_ROWS)
         self._feed_edits(edits, places)
         shape = (len(places), num_candidates)
@@ -102,34 +113,46 @@ class OnnxDecoder:
 
     def _forget_caches(self) -> None:
         """Hold no caches that the state may have given back; the next step binds what is there then."""
-        self._bound_shapes, self._bound_arrays = (), ()
+        self._bound_self = self._bound_cross = None
 
     def _bind_caches(self) -> None:
-        """Bind the caches again when they have moved, or the number of rows or sentences has changed."""
+        """Bind caches again that have moved, or whose number of rows or sentences has changed."""
         state = self.state
         buffer, cross = state.self_attention.buffer, state.cross_attention
-        shapes = (buffer.shape, state.num_rows, cross.keys.shape, state.num_sentences)
-        arrays = (buffer, cross.keys)
-        if shapes == self._bound_shapes and all(map(operator.is_, arrays, self._bound_arrays)):
-            return
-        self._bound_shapes, self._bound_arrays = shapes, arrays
-        rows, sentences = slice(state.num_rows), slice(state.num_sentences)
-        for layer in range(self._num_layers):
-            keys, values = buffer[layer, 0, rows], buffer[layer, 1, rows]
+        if self._bound_self is None or not self._bound_self.is_same(buffer, state.num_rows):
+            self._bound_self = _Bound(buffer, state.num_rows)
+            self._bind_self_attention(buffer[:, :, : state.num_rows])
+        if self._bound_cross is None or not self._bound_cross.is_same(
+            cross.keys, state.num_sentences
+        ):
+            self._bound_cross = _Bound(cross.keys, state.num_sentences)
+            self._bind_cross_attention(cross, slice(state.num_sentences))
+
+    def _bind_self_attention(self, buffer: AnyArray) -> None:
+        for layer, (keys, values) in enumerate(buffer):
             self._binding.bind_input(signature.past_self_key(layer), keys)
             self._binding.bind_input(signature.past_self_value(layer), values)
             self._binding.bind_output(signature.present_self_key(layer), keys)
             self._binding.bind_output(signature.present_self_value(layer), values)
-            self._binding.bind_input(signature.cross_key(layer), cross.keys[layer, sentences])
-            self._binding.bind_input(signature.cross_value(layer), cross.values[layer, sentences])
         self._binding.feed(signature.TOTAL_LENGTH, np.array(buffer.shape[4], np.int32))
-        self._mask = cross.mask[sentences]
-        self._binding.bind_input(signature.ENCODER_MASK, self._mask)
+
+    def _bind_cross_attention(self, cross: CrossAttentionCache, sentences: slice) -> None:
+        for layer, (keys, values) in enumerate(zip(cross.keys, cross.values, strict=True)):
+            self._binding.bind_input(signature.cross_key(layer), keys[sentences])
+            self._binding.bind_input(signature.cross_value(layer), values[sentences])
+        self._binding.bind_input(signature.ENCODER_MASK, cross.mask[sentences])
+
+    def _feed_count(self, num_candidates: int) -> None:
+        if self._count.item() != num_candidates:
+            self._count = np.array([num_candidates], np.int64)
+        self._binding.feed(signature.NUM_CANDIDATES, self._count)
 
     def _feed_edits(self, edits: Edits, places: NDArray[np.int64]) -> None:
-        positions = np.empty((len(edits.rows), 2), np.int64)  # (E, 2)
-        positions[:, 0] = places[edits.rows]
-        positions[:, 1] = edits.token_ids
+        positions = _NO_POSITIONS
+        if len(edits.rows):
+            positions = np.empty((len(edits.rows), 2), np.int64)  # (E, 2)
+            positions[:, 0] = places[edits.rows]
+            positions[:, 1] = edits.token_ids
         self._binding.feed(signature.EDIT_POSITIONS, positions)
         self._binding.feed(signature.EDIT_SCALES, edits.scales)
         self._binding.feed(signature.EDIT_BIASES, edits.biases)
