@@ -273,6 +273,19 @@ def test_where_spans_are_sent_the_way_is_open() -> None:
 
 
 @needs_helm
+@pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort", "ClusterIP"])
+def test_metrics_are_inside_of_the_cluster_only(kind: str) -> None:
+    documents = load_documents(_render(**{"service.type": kind}).stdout)
+    services = [each["spec"] for each in documents if each["kind"] == "Service"]
+    with_metrics = [
+        each["type"] for each in services for port in each["ports"] if port["name"] == "metrics"
+    ]
+
+    assert with_metrics == ["ClusterIP"]
+    assert kind in [each["type"] for each in services]
+
+
+@needs_helm
 @pytest.mark.parametrize(
     ("name", "job"), [("", None), ("translator", "dragoman-translator"), ("dragoman-de", None)]
 )
