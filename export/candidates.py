@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from export.signature import VOCAB_BLOCK
 
-__all__ = ["best_candidates", "edit"]
+__all__ = ["best_candidates", "divide", "edit"]
 
 
 def edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
@@ -19,7 +18,11 @@ def edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -
     On the flat view: there the runtime writes in place, while an update by (row, token) copies all of them.
     """
     flat = log_probs.reshape(-1)
-    places = positions[:, 0] * log_probs.shape[1] + positions[:, 1]
+    width = log_probs.shape[1]
+    if isinstance(width, int):
+        places = positions @ torch.tensor([width, 1])
+    else:
+        places = positions[:, 0] * width + positions[:, 1]
     edited = flat.scatter(0, places, flat.gather(0, places) * scales + biases)
     return edited.reshape(-1, log_probs.shape[1])
 
@@ -38,11 +41,34 @@ def best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor, 
     blocks = log_probs.reshape(-1, num_blocks, VOCAB_BLOCK)  # (R, V/64, 64)
     num_winners = torch.sym_min(count, num_blocks)
     winners = blocks.amax(-1).topk(num_winners, dim=1).indices
-    winners = winners.sort(dim=1).values  # so that equal words keep their order
-    rows = torch.arange(log_probs.shape[0]).unsqueeze(1)
-    flat = rows * num_blocks + winners
-    searched = F.embedding(flat, blocks.flatten(0, 1)).flatten(1)  # (R, winners * 64)
+    # Ascending, so that equal words keep their order.
+    winners = winners.topk(num_winners, dim=1, largest=False).values
+    searched = _gather_blocks(blocks, winners)  # (R, winners * 64)
     best, places = searched.topk(count, dim=1)
-    ranks = torch.div(places, VOCAB_BLOCK, rounding_mode="trunc")
+    ranks = divide(places, torch.tensor(VOCAB_BLOCK))
     ids = (winners.gather(1, ranks) - ranks) * VOCAB_BLOCK + places
     return ids, best
+
+
+def divide(x: Tensor, divisor: Tensor) -> Tensor:
+    """Divide integers that are not negative, and drop the remainder: one operator, where the exporter takes seven."""
+    quotient: Tensor = torch.onnx.ops.symbolic(
+        "Div", (x, divisor), dtype=torch.int64, shape=x.shape
+    )
+    return quotient
+
+
+def _gather_blocks(blocks: Tensor, chosen: Tensor) -> Tensor:
+    """Give the chosen blocks of each row side by side, (R, N * 64)."""
+    num_rows, num_chosen = chosen.shape
+    found = torch.onnx.ops.symbolic(
+        "GatherND",
+        (blocks, chosen.unsqueeze(-1)),
+        {"batch_dims": 1},
+        dtype=blocks.dtype,
+        shape=(num_rows, num_chosen, VOCAB_BLOCK),
+    )
+    flat: Tensor = torch.onnx.ops.symbolic(
+        "Flatten", (found,), dtype=blocks.dtype, shape=(num_rows, num_chosen * VOCAB_BLOCK)
+    )
+    return flat

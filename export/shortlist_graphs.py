@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from export.candidates import best_candidates, edit
+from export.candidates import best_candidates, divide, edit
 from export.graphs import DecoderBody, vocabulary_table
 from export.layers import LayerFactory
 from model.transformer import Transformer
@@ -74,7 +74,8 @@ class ShortlistDecoderGraph(nn.Module):
             row_lanes,
             caches,
         )
-        sentences = torch.div(row_lanes, lane_rows.shape[1], rounding_mode="trunc")  # (R,)
+        num_lanes = torch.tensor(lane_rows.shape[1])
+        sentences = divide(row_lanes, num_lanes)  # (R,)
         own_columns = F.embedding(sentences, list_columns.flatten(1))  # (R, W * 64)
         logits = self.product(hidden, *columns).gather(1, own_columns)
         log_probs = logits.log_softmax(-1)

@@ -80,7 +80,21 @@ def _mat_mul_integer_to_float(  # noqa: PLR0913, PLR0917 - the operator's inputs
     return product if bias is None else product + bias
 
 
+def _gather_nd(data: Tensor, indices: Tensor, batch_dims: int) -> Tensor:
+    assert batch_dims == 1
+    assert indices.shape[-1] == 1
+    return torch.stack([row[chosen[:, 0]] for row, chosen in zip(data, indices, strict=True)])
+
+
+def _divide(x: Tensor, divisor: Tensor) -> Tensor:
+    assert x.dtype == divisor.dtype == torch.int64
+    return torch.div(x, divisor, rounding_mode="trunc")
+
+
 _OPERATORS: dict[str, Any] = {
+    "Div": _divide,
+    "Flatten": lambda x: x.flatten(1),
+    "GatherND": _gather_nd,
     "QuantizeLinear": _quantize_linear,
     "com.microsoft::MatMulIntegerToFloat": _mat_mul_integer_to_float,
 }

@@ -4,6 +4,12 @@ import pytest
 import torch
 
 from export.candidates import best_candidates, edit
+from tests import eager_operators
+
+
+@pytest.fixture(autouse=True)
+def runtime_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.onnx.ops, "symbolic", eager_operators.symbolic)
 
 
 def random_log_probs(num_rows: int, vocab_size: int) -> torch.Tensor:
