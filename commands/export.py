@@ -17,7 +17,8 @@ from commands.errors import EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
     from export.bundle import Score
-    from export.exporter import ModelFacts
+    from export.calibration import ActivationRanges
+    from export.exporter import Companions, ModelFacts
     from export.shortlist import Shortlist
 
 __all__ = ["add_arguments", "load_scores", "run"]
@@ -71,7 +72,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a file that belongs to the bundle: model card, licence (repeatable)",
     )
+    _add_calibration_arguments(parser)
     _add_shortlist_arguments(parser)
+
+
+def _add_calibration_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "calibration of int8",
+        "how large the model's numbers get on real text; without, less of it is computed with fixed scales",
+    )
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="the `calibration.safetensors` of an earlier bundle of the same checkpoint",
+    )
+    group.add_argument(
+        "--calibration-text",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="measure it on some lines of sources, or of source TAB target (repeatable; .xz, .gz or plain)",
+    )
 
 
 def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,14 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     from export.errors import ExportError
     from export.exporter import export_bundle
 
-    for path in (
-        *arguments.file,
-        *arguments.shortlist_text,
-        *arguments.shortlist_reversed,
-        *([arguments.shortlist] if arguments.shortlist else []),
-    ):
-        if not path.is_file():
-            raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
+    _check_usage(arguments)
     facts = _read_facts(arguments)
     logging.getLogger("torch.onnx").setLevel(
         logging.ERROR
@@ -136,8 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.output,
             arguments.precision,
             facts,
-            arguments.file,
-            _shortlist(arguments, facts),
+            _companions(arguments, facts),
         )
     except ExportError as error:
         raise CommandError(str(error)) from error
@@ -146,21 +161,63 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _shortlist(arguments: argparse.Namespace, facts: ModelFacts) -> Shortlist | None:
+def _check_usage(arguments: argparse.Namespace) -> None:
+    """Refuse what cannot be, before anything takes time."""
+    shortlist_texts = [*arguments.shortlist_text, *arguments.shortlist_reversed]
+    named = [path for path in (arguments.shortlist, arguments.calibration) if path is not None]
+    for path in (*arguments.file, *shortlist_texts, *arguments.calibration_text, *named):
+        if not path.is_file():
+            raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
+    if arguments.shortlist is not None and shortlist_texts:
+        raise CommandError("give either --shortlist or text for one.", exit_code=EXIT_USAGE)
+    for name in ("best", "frequent"):
+        if getattr(arguments, f"shortlist_{name}") < 1:
+            raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)
+    if arguments.calibration is not None and arguments.calibration_text:
+        raise CommandError("give either --calibration or text for one.", exit_code=EXIT_USAGE)
+    calibrates = arguments.calibration is not None or arguments.calibration_text
+    if calibrates and arguments.precision != "int8":
+        raise CommandError("calibration is for --precision int8 only.", exit_code=EXIT_USAGE)
+
+
+def _companions(arguments: argparse.Namespace, facts: ModelFacts) -> Companions:
+    """Read or make what goes into the bundle beside the graphs."""
+    from export.exporter import Companions
+
+    ranges = _ranges(arguments, facts)
+    return Companions(
+        ranges=ranges,
+        shortlist=_shortlist(arguments, facts, Companions(ranges=ranges)),
+        extra_files=arguments.file,
+    )
+
+
+def _ranges(arguments: argparse.Namespace, facts: ModelFacts) -> ActivationRanges | None:
+    """Read the ranges that were named, or measure them on the text that was."""
+    from export.calibration import load_ranges
+
+    if arguments.calibration is not None:
+        return load_ranges(arguments.calibration)
+    if not arguments.calibration_text:
+        return None
+    from commands.calibration_text import measure_on_text
+
+    return measure_on_text(
+        arguments.checkpoint, arguments.calibration_text, facts.limits.max_source_tokens
+    )
+
+
+def _shortlist(
+    arguments: argparse.Namespace, facts: ModelFacts, companions: Companions
+) -> Shortlist | None:
     """Read the shortlist that was named, or make one from the text that was."""
     from export.exporter import export_bundle
     from export.shortlist import load_shortlist
 
+    if arguments.shortlist is not None:
+        return load_shortlist(arguments.shortlist)
     texts = [(path, False) for path in arguments.shortlist_text]
     texts += [(path, True) for path in arguments.shortlist_reversed]
-    if arguments.shortlist is not None:
-        if texts:
-            raise CommandError("give either --shortlist or text for one.", exit_code=EXIT_USAGE)
-        return load_shortlist(arguments.shortlist)
-    num_best, num_frequent = arguments.shortlist_best, arguments.shortlist_frequent
-    for name, number in (("best", num_best), ("frequent", num_frequent)):
-        if number < 1:
-            raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)
     if not texts:
         return None
     from commands.shortlist_text import create_shortlist
@@ -169,9 +226,13 @@ def _shortlist(arguments: argparse.Namespace, facts: ModelFacts) -> Shortlist | 
     return create_shortlist(
         arguments.checkpoint,
         texts,
-        partial(build_shortlist, num_best=num_best, num_frequent=num_frequent),
+        partial(
+            build_shortlist,
+            num_best=arguments.shortlist_best,
+            num_frequent=arguments.shortlist_frequent,
+        ),
         lambda directory: export_bundle(
-            arguments.checkpoint, directory, arguments.precision, facts
+            arguments.checkpoint, directory, arguments.precision, facts, companions
         ),
     )
 

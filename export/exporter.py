@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,13 @@ from export.bundle import (
     value_faults,
     write_manifest,
 )
-from export.calibration import activation_ranges
+from export.calibration import (
+    CALIBRATION_FILE,
+    ActivationRanges,
+    measure_ranges,
+    range_faults,
+    save_ranges,
+)
 from export.errors import ExportError
 from export.graphs import DecoderGraph, EncoderGraph
 from export.layers import FloatLayers, LayerFactory
@@ -47,6 +53,7 @@ from export.signature import (
     shortlist_decoder_inputs,
     shortlist_decoder_outputs,
 )
+from export.smoothing import smooth
 from export.tracing import (
     WEIGHTS_FILE,
     SharedWeights,
@@ -62,7 +69,7 @@ from model.errors import ModelError
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
-__all__ = ["ModelFacts", "export_bundle", "suppressed_ids", "write_graphs"]
+__all__ = ["Companions", "ModelFacts", "export_bundle", "suppressed_ids", "write_graphs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +101,26 @@ class ModelFacts:
     """Measured quality."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companions:
+    """What was made for a checkpoint and goes into its bundle beside the graphs."""
+
+    shortlist: Shortlist | None = None
+    """Of this vocabulary; None leaves it out."""
+
+    ranges: ActivationRanges | None = None
+    """Of this model's activations, for int8; None measures them on random words."""
+
+    extra_files: Sequence[Path] = ()
+    """Model card, licence: copied under their own names."""
+
+
 def export_bundle(
     checkpoint_dir: Path,
     output_dir: Path,
     precision: Precision,
     facts: ModelFacts,
-    extra_files: Sequence[Path] = (),
-    shortlist: Shortlist | None = None,
+    companions: Companions = Companions(),
 ) -> Bundle:
     """Write a bundle, whole or not at all, and read it back.
 
@@ -109,8 +129,7 @@ def export_bundle(
         output_dir: Where the bundle goes; a bundle that stands there is replaced.
         precision: Of the matrix products.
         facts: What the manifest says beyond the checkpoint.
-        extra_files: Model card, licence: copied into the bundle under their own names.
-        shortlist: Of this vocabulary; None leaves it out.
+        companions: What else goes into it.
 
     Raises:
         ExportError: The checkpoint cannot be read, or its limits cannot be met.
@@ -122,10 +141,13 @@ def export_bundle(
     except ModelError as error:
         raise ExportError(str(error)) from error
     manifest = _manifest(facts, precision, transformer.config, tokenizer)
-    faults = [*value_faults(manifest), *_place_faults(output_dir)]
-    if shortlist is not None:
+    if companions.shortlist is not None:
         manifest = dataclasses.replace(manifest, shortlist=SHORTLIST_FILE)
-        faults += _vocabulary_faults(shortlist, tokenizer)
+    faults = [
+        *value_faults(manifest),
+        *_place_faults(output_dir),
+        *_companion_faults(companions, precision, transformer, tokenizer),
+    ]
     if faults:
         raise BundleError(str(output_dir), faults)
     with replace_directory(output_dir) as directory:
@@ -135,12 +157,12 @@ def export_bundle(
             precision,
             facts.limits,
             suppressed_ids(manifest.special_tokens),
-            with_shortlist=shortlist is not None,
+            with_shortlist=companions.shortlist is not None,
+            ranges=companions.ranges,
         )
-        if shortlist is not None:
-            save_shortlist(directory / SHORTLIST_FILE, shortlist)
+        _write_companions(directory, companions)
         tokenizer_files = [path.name for path in tokenizer.save(directory)]
-        _copy_into(directory, extra_files)
+        _copy_into(directory, companions.extra_files)
         manifest = dataclasses.replace(
             manifest,
             tokenizer_files={"source": tokenizer_files[0], "target": tokenizer_files[-1]},
@@ -151,6 +173,30 @@ def export_bundle(
     return Bundle(directory=output_dir, manifest=manifest)
 
 
+def _companion_faults(
+    companions: Companions, precision: Precision, transformer: Transformer, tokenizer: Tokenizer
+) -> Iterator[str]:
+    """A shortlist is of one vocabulary, ranges are of one model and of no use in float32."""
+    if companions.shortlist is not None:
+        yield from shortlist_faults(
+            companions.shortlist,
+            source_vocab_size=tokenizer.source_vocab_size,
+            target_vocab_size=tokenizer.target_vocab_size,
+            eos_id=tokenizer.eos_id,
+        )
+    if companions.ranges is not None:
+        if precision != "int8":
+            yield f"calibration: {precision} has no scales to choose"
+        yield from range_faults(companions.ranges, transformer)
+
+
+def _write_companions(directory: Path, companions: Companions) -> None:
+    if companions.ranges is not None:
+        save_ranges(directory / CALIBRATION_FILE, companions.ranges)
+    if companions.shortlist is not None:
+        save_shortlist(directory / SHORTLIST_FILE, companions.shortlist)
+
+
 def _copy_into(directory: Path, files: Sequence[Path]) -> None:
     for path in files:
         if (directory / path.name).exists() or path.name == MANIFEST_FILE:
@@ -158,17 +204,7 @@ def _copy_into(directory: Path, files: Sequence[Path]) -> None:
         shutil.copyfile(path, directory / path.name)
 
 
-def _vocabulary_faults(shortlist: Shortlist, tokenizer: Tokenizer) -> Iterable[str]:
-    """A shortlist is of one vocabulary."""
-    return shortlist_faults(
-        shortlist,
-        source_vocab_size=tokenizer.source_vocab_size,
-        target_vocab_size=tokenizer.target_vocab_size,
-        eos_id=tokenizer.eos_id,
-    )
-
-
-def write_graphs(
+def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
     transformer: Transformer,
     directory: Path,
     precision: Precision,
@@ -176,11 +212,16 @@ def write_graphs(
     suppressed_ids: Sequence[int] = (),
     *,
     with_shortlist: bool = False,
+    ranges: ActivationRanges | None = None,
 ) -> None:
     """Write `encoder.onnx`, `decoder.onnx`, those that a shortlist needs, and the weights that all share."""
     layers: LayerFactory = FloatLayers()
     if precision == "int8":
-        layers = Int8Layers(activation_ranges(transformer))
+        ranges = ranges or measure_ranges(transformer)
+        if any(range_faults(ranges, transformer)):
+            raise ExportError("The model's activations are not finite, or all zero.")
+        transformer, fixed = smooth(transformer, ranges)
+        layers = Int8Layers(ranges.hidden, fixed)
     config = transformer.config
     table_length = _table_length(config, limits)
     shape = (config.decoder_layers, config.num_heads, config.head_size)

@@ -50,6 +50,7 @@ class EncoderGraph(nn.Module):
         self.cross_projections = layers.parallel(
             [projection.weight.detach() for projection in projections],
             [_bias_of(projection) for projection in projections],
+            source=projections[0],
         )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
@@ -204,7 +205,7 @@ class _EncoderLayer(nn.Module):
         super().__init__()
         attention = source.self_attention
         self.num_heads = attention.num_heads
-        self.qkv = layers.parallel(*_qkv(attention, scale_query=True))
+        self.qkv = layers.parallel(*_qkv(attention, scale_query=True), source=attention.query_proj)
         self.output = _linear(attention.output_proj, layers)
         self.attention_sublayer = source.self_attention_sublayer
         self.feed_forward = _FeedForward(source.feed_forward, layers)
@@ -230,7 +231,9 @@ class _DecoderLayer(nn.Module):
         super().__init__()
         self.num_heads = source.self_attention.num_heads
         weights, biases = _qkv(source.self_attention, scale_query=False)
-        self.qkv = layers.linear(torch.cat(weights), torch.cat(biases))
+        self.qkv = layers.linear(
+            torch.cat(weights), torch.cat(biases), source=source.self_attention.query_proj
+        )
         self.self_output = _linear(source.self_attention.output_proj, layers)
         self.self_sublayer = source.self_attention_sublayer
         cross = source.cross_attention
@@ -294,6 +297,7 @@ class _FeedForward(nn.Module):
             source.linear_out.weight,
             _bias_of(source.linear_out),
             rectify=self.activation is None,
+            source=source.linear_out,
         )
 
     def forward(self, x: Tensor) -> Tensor:

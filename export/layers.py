@@ -32,11 +32,17 @@ class LayerFactory(Protocol):
             weight: Shape (N, K).
             bias: Shape (N,).
             rectify: Take max(x, 0) in the place of x.
-            source: The layer of the model that reads the same x; a precision may know the range of x by it.
+            source: A layer of the model that reads the same x; a precision may know the range of x by it.
         """
 
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
-        """Create several products of one input, which give a tuple."""
+    def parallel(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        *,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
+        """Create several products of one input, which give a tuple; `source` as in `linear`."""
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create x W^T + b for the table of an embedding, shape (V, D), stored as `embedding` stores it."""
@@ -65,7 +71,13 @@ class FloatLayers:
         linear = _FloatLinear(weight.detach().t().contiguous(), bias.detach())
         return nn.Sequential(nn.ReLU(), linear) if rectify else linear
 
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+    def parallel(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        *,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
         return _FloatParallel(
             [self.linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
         )

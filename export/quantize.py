@@ -2,20 +2,19 @@
 
 A row's scale comes from that row alone or is fixed at export, so its result never depends on who else is in the batch;
 the products are exact integers. Weights are symmetric signed, activations unsigned: the pair that processors multiply
-fast. Before the widest matrices, those of the vocabulary and into the feed-forward networks, the scale is fixed: there
-the multiplication by a row's own scale would go over most numbers, and the LayerNorm before them keeps the range the
-same for every text.
+fast. Where the range of an input was measured (`calibration`), its scale is fixed and its channels are evened out
+(`smoothing`): nothing then has to look for the largest number of each row, nor multiply by its scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from export.calibration import ActivationRanges
+from export.smoothing import FixedInput
 
 __all__ = ["Int8Layers", "quantize_rows"]
 
@@ -29,9 +28,10 @@ _MATRIX = 2
 class Int8Layers:
     """Layers whose products are of int8 numbers."""
 
-    def __init__(self, ranges: ActivationRanges) -> None:
-        """Take the largest magnitudes of what LayerNorms give."""
-        self._ranges = ranges
+    def __init__(self, hidden: float, fixed: Mapping[nn.Module, FixedInput] | None = None) -> None:
+        """Take the largest magnitude of the decoder's output, and layers of the model whose input scale is fixed."""
+        self._hidden = hidden
+        self._fixed = fixed or {}
 
     def linear(
         self,
@@ -42,20 +42,27 @@ class Int8Layers:
         source: nn.Module | None = None,
     ) -> nn.Module:
         """Create x W^T + b; see `export.layers.LayerFactory`."""
-        columns = _Int8Columns(weight, bias)
-        input_range = self._ranges.inputs.get(source) if source is not None else None
-        if input_range is None:
-            return _Int8Linear(columns, rectify)
-        return _Int8FixedLinear(columns, input_range)
+        return _Single(self.parallel([weight], [bias], rectify=rectify, source=source))
 
-    def parallel(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+    def parallel(
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        *,
+        rectify: bool = False,
+        source: nn.Module | None = None,
+    ) -> nn.Module:
         """Create several products of one input, which is quantized once."""
-        pairs = zip(weights, biases, strict=True)
-        return _Int8Parallel([_Int8Columns(weight, bias) for weight, bias in pairs])
+        fixed = self._fixed.get(source) if source is not None else None
+        if fixed is None:
+            return _RowScaled(_RowQuantizer(rectify), _columns(weights, biases))
+        if fixed.factors is not None:
+            weights = [weight * fixed.factors for weight in weights]
+        return _FixedScale(_FixedQuantizer(fixed, rectify), _columns(weights, biases))
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the output projection, with the table as `embedding` has it."""
-        return _Int8Vocabulary(weight, bias, self._ranges.hidden)
+        return _Int8Vocabulary(weight, bias, self._hidden)
 
     def embedding(self, weight: Tensor) -> nn.Module:
         """Create the look-up in a table of int8 rows."""
@@ -67,7 +74,7 @@ class Int8Layers:
 
     def product(self) -> nn.Module:
         """Create the product of `vocabulary` for columns that are given with its input."""
-        return _Int8Product(self._ranges.hidden)
+        return _Int8Product(self._hidden)
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,10 +95,8 @@ class _RowQuantizer(nn.Module):
 
     def __init__(self, rectify: bool) -> None:
         super().__init__()
-        # What is never negative has the whole range of unsigned numbers for itself, and rounding cuts off what is.
         self.rectify = rectify
-        self.zero_point = 0 if rectify else _ZERO_POINT
-        self.levels = 255.0 if rectify else 127.0
+        self.zero_point, self.levels = _unsigned(rectify)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Round rows (R, K), and give their scales (R, 1)."""
@@ -100,8 +105,35 @@ class _RowQuantizer(nn.Module):
         return _quantize_each(x, scales.squeeze(-1), self.zero_point), scales
 
 
+class _FixedQuantizer(nn.Module):
+    """Rounds x, or max(x, 0), to unsigned int8 with one scale for all rows, after its channels were evened out."""
+
+    reciprocals: Tensor
+
+    def __init__(self, fixed: FixedInput, rectify: bool) -> None:
+        super().__init__()
+        self.zero_point, levels = _unsigned(rectify)
+        self.scale = fixed.largest / levels
+        self.divides = fixed.factors is not None
+        if fixed.factors is not None:
+            self.register_buffer("reciprocals", 1 / fixed.factors)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Round (..., K), and give the scale."""
+        scale = torch.tensor(self.scale)
+        return _quantize(x * self.reciprocals if self.divides else x, scale, self.zero_point), scale
+
+
+def _unsigned(rectify: bool) -> tuple[int, float]:
+    """Give the zero point and the levels on one side of it.
+
+    What is never negative has the whole range of unsigned numbers for itself, and rounding cuts off what is.
+    """
+    return (0, 255.0) if rectify else (_ZERO_POINT, 127.0)
+
+
 class _Int8Columns(nn.Module):
-    """Product of quantized rows with W^T, and b; W is stored as the product reads it, (K, N)."""
+    """W^T as the product reads it, (K, N), and b."""
 
     weight: Tensor
     scales: Tensor
@@ -114,55 +146,56 @@ class _Int8Columns(nn.Module):
         self.register_buffer("scales", scales)
         self.register_buffer("bias", bias.detach().clone())
 
-    def forward(self, rounded: Tensor, row_scales: Tensor, zero_point: int) -> Tensor:
-        one = torch.tensor(1.0)
-        product = _multiply(rounded, self.weight, one, self.scales, zero_point)
-        return product * row_scales + self.bias
 
-    def multiply_fixed(self, rounded: Tensor, scale: Tensor) -> Tensor:
-        """Give the product of rows that all have one scale."""
-        return _multiply(rounded, self.weight, scale, self.scales, _ZERO_POINT, self.bias)
+def _columns(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> list[_Int8Columns]:
+    return [_Int8Columns(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
 
 
-class _Int8Linear(nn.Module):
-    """x W^T + b."""
+class _RowScaled(nn.Module):
+    """x W^T + b for several W and b, each row of x with a scale of its own."""
 
-    def __init__(self, columns: _Int8Columns, rectify: bool) -> None:
+    def __init__(self, quantizer: _RowQuantizer, columns: list[_Int8Columns]) -> None:
         super().__init__()
-        self.quantizer = _RowQuantizer(rectify)
+        self.quantizer = quantizer
         self.columns = columns
-
-    def forward(self, x: Tensor) -> Tensor:
-        rounded, row_scales = self.quantizer(_rows(x))
-        output: Tensor = self.columns(rounded, row_scales, self.quantizer.zero_point)
-        return output.reshape(*x.shape[:-1], -1)
-
-
-class _Int8Parallel(nn.Module):
-    """x W^T + b for several W and b."""
-
-    def __init__(self, columns: Sequence[_Int8Columns]) -> None:
-        super().__init__()
-        self.quantizer = _RowQuantizer(rectify=False)
-        self.columns = nn.ModuleList(columns)
+        self.weights = nn.ModuleList(columns)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         rounded, row_scales = self.quantizer(_rows(x))
-        products = (c(rounded, row_scales, self.quantizer.zero_point) for c in self.columns)
-        return tuple(product.reshape(*x.shape[:-1], -1) for product in products)
+        one, outputs = torch.tensor(1.0), []
+        for c in self.columns:
+            product = _multiply(rounded, c.weight, one, c.scales, self.quantizer.zero_point)
+            outputs.append((product * row_scales + c.bias).reshape(*x.shape[:-1], -1))
+        return tuple(outputs)
 
 
-class _Int8FixedLinear(nn.Module):
-    """x W^T + b with a fixed scale for x."""
+class _FixedScale(nn.Module):
+    """x W^T + b for several W and b, with a fixed scale for x."""
 
-    def __init__(self, columns: _Int8Columns, input_range: float) -> None:
+    def __init__(self, quantizer: _FixedQuantizer, columns: list[_Int8Columns]) -> None:
         super().__init__()
-        self.input_scale = input_range / 127
+        self.quantizer = quantizer
         self.columns = columns
+        self.weights = nn.ModuleList(columns)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rounded, scale = self.quantizer(x)
+        zero_point = self.quantizer.zero_point
+        return tuple(
+            _multiply(rounded, c.weight, scale, c.scales, zero_point, c.bias) for c in self.columns
+        )
+
+
+class _Single(nn.Module):
+    """The only one of several products."""
+
+    def __init__(self, products: nn.Module) -> None:
+        super().__init__()
+        self.products = products
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = torch.tensor(self.input_scale)
-        return self.columns.multiply_fixed(_quantize(x, scale, _ZERO_POINT), scale)
+        output: Tensor = self.products(x)[0]
+        return output
 
 
 class _Int8Vocabulary(nn.Module):

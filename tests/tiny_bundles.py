@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from export.bundle import Bundle, Limits, Precision
-from export.exporter import ModelFacts, export_bundle
+from export.exporter import Companions, ModelFacts, export_bundle
 from export.shortlist import Shortlist
 from model.checkpoint import save_model
 from tests.tiny_models import make_model, make_tokenizer
@@ -48,9 +48,8 @@ def make_bundle(
 ) -> Bundle:
     """Export a random model; its checkpoint stays in `checkpoint` beside the bundle."""
     checkpoint = make_checkpoint(directory / "checkpoint", **fields)
-    return export_bundle(
-        checkpoint, directory / "bundle", precision, make_facts(), shortlist=shortlist
-    )
+    companions = Companions(shortlist=shortlist)
+    return export_bundle(checkpoint, directory / "bundle", precision, make_facts(), companions)
 
 
 def make_shortlist(*, num_frequent: int = 40, most: int = 6, seed: int = 0) -> Shortlist:

@@ -20,6 +20,9 @@ _COMPANIONS = ("README.md", "LICENSE")
 _SHORTLIST = "shortlist.npz"
 """The vocabulary shortlist, if one was made for the checkpoint's vocabulary."""
 
+_CALIBRATION = "calibration.safetensors"
+"""The ranges of activations, if they were measured on text for this checkpoint."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleFacts:
@@ -45,7 +48,7 @@ class BundleFacts:
 
 
 def write_bundle(checkpoint: Path, bundle: Path, facts: BundleFacts) -> None:
-    """Export a checkpoint as an int8 bundle, with card, licence, scores and shortlist that lie beside it.
+    """Export a checkpoint as an int8 bundle, with card, licence, scores, shortlist and calibration that lie beside it.
 
     Raises:
         TrainingError: The export failed; it has told why on stderr.
@@ -69,3 +72,5 @@ def _arguments(checkpoint: Path, bundle: Path, facts: BundleFacts) -> Iterator[s
             yield from ("--file", str(path))
     if (checkpoint / _SHORTLIST).exists():
         yield from ("--shortlist", str(checkpoint / _SHORTLIST))
+    if (checkpoint / _CALIBRATION).exists():
+        yield from ("--calibration", str(checkpoint / _CALIBRATION))

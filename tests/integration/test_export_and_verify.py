@@ -23,8 +23,9 @@ from export.bundle import (
     load_bundle,
     write_manifest,
 )
+from export.calibration import CALIBRATION_FILE, measure_ranges
 from export.errors import ExportError
-from export.exporter import export_bundle
+from export.exporter import Companions, export_bundle
 from export.parity import verify
 from export.runner import GraphRunner
 from export.signature import (
@@ -35,7 +36,10 @@ from export.signature import (
     INPUT_IDS,
     NUM_CANDIDATES,
 )
+from model.checkpoint import load_model
+from model.tokenizer import Tokenizer
 from tests.tiny_bundles import make_bundle, make_checkpoint, make_facts
+from tests.tiny_models import SENTENCES
 
 BundleMaker = Callable[[Precision], Bundle]
 
@@ -77,6 +81,34 @@ def test_an_exported_bundle_does_what_the_model_does(
     bundle = random_bundle(precision)
     assert verify(bundle.directory) == []
     assert verify(bundle.directory, checkpoint_of(bundle)) == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"activation": "silu", "attention_bias": False}])
+def test_an_int8_bundle_with_measured_ranges_does_what_the_model_does(
+    tmp_path: Path, fields: dict[str, object]
+) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint", **fields)
+    sources = Tokenizer.load_directory(checkpoint).encode_source_batch(list(SENTENCES))
+    ranges = measure_ranges(load_model(checkpoint).eval(), sources)
+    bundle = export_bundle(
+        checkpoint, tmp_path / "bundle", "int8", make_facts(), Companions(ranges=ranges)
+    )
+    assert CALIBRATION_FILE in bundle.manifest.files
+    assert verify(bundle.directory, checkpoint) == []
+
+
+def test_ranges_for_float32_are_refused(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    companions = Companions(ranges=measure_ranges(load_model(checkpoint).eval()))
+    with pytest.raises(BundleError, match="float32 has no scales to choose"):
+        export_bundle(checkpoint, tmp_path / "bundle", "float32", make_facts(), companions)
+
+
+def test_a_model_whose_numbers_are_none_is_not_exported_to_int8(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint", spread=float("nan"))
+    with pytest.raises(ExportError, match="activations are not finite"):
+        export_bundle(checkpoint, tmp_path / "bundle", "int8", make_facts())
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_int8_holds_every_matrix_once_in_a_quarter_of_the_bytes(random_bundle: BundleMaker) -> None:
@@ -201,9 +233,13 @@ def test_export_replaces_a_bundle_as_a_whole_and_takes_more_files(tmp_path: Path
     export_bundle(checkpoint, output, "float32", make_facts())
     (output / "stale").write_text("old")
     with pytest.raises(ExportError, match="another file of this name"):
-        export_bundle(checkpoint, output, "float32", make_facts(), [card, card])
+        export_bundle(
+            checkpoint, output, "float32", make_facts(), Companions(extra_files=[card, card])
+        )
     assert (output / "stale").exists()
-    bundle = export_bundle(checkpoint, output, "float32", make_facts(version="2"), [card])
+    bundle = export_bundle(
+        checkpoint, output, "float32", make_facts(version="2"), Companions(extra_files=[card])
+    )
     assert bundle == load_bundle(output)
     assert bundle.manifest.version == "2"
     assert {path.name for path in output.iterdir()} == {*bundle.manifest.files, "manifest.json"}

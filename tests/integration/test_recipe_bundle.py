@@ -5,6 +5,7 @@ import json
 import pytest
 
 from export.bundle import load_bundle
+from export.calibration import measure_ranges, save_ranges
 from export.shortlist import save_shortlist
 from model.checkpoint import save_model
 from model.errors import TrainingError
@@ -22,9 +23,10 @@ FACTS = BundleFacts(
 )
 
 
-def test_bundle_takes_card_licence_scores_and_shortlist_from_the_checkpoint(tmp_path):
+def test_bundle_takes_what_lies_beside_the_checkpoint(tmp_path):
     checkpoint = tmp_path / "checkpoint"
     save_model(checkpoint, make_model(), make_tokenizer())
+    save_ranges(checkpoint / "calibration.safetensors", measure_ranges(make_model(), [[5, 6, 2]]))
     (checkpoint / "README.md").write_text("card")
     (checkpoint / "LICENSE").write_text("licence")
     score = {"metric": "BLEU", "value": 1.0, "signature": "nrefs:1"}
@@ -38,6 +40,8 @@ def test_bundle_takes_card_licence_scores_and_shortlist_from_the_checkpoint(tmp_
     assert [score.test_set for score in manifest.scores] == ["devtest"]
     assert {"README.md", "LICENSE"} <= set(manifest.files)
     assert manifest.shortlist == "shortlist.npz"
+    ranges = (tmp_path / "bundle/calibration.safetensors").read_bytes()
+    assert ranges == (checkpoint / "calibration.safetensors").read_bytes()
 
 
 def test_failed_export_says_that_the_checkpoint_stays(tmp_path, capfd):

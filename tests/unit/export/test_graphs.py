@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from export.calibration import ActivationRanges, activation_ranges
+from export.calibration import measure_ranges
 from export.graphs import DecoderGraph, EncoderGraph
 from export.layers import FloatLayers, LayerFactory
 from export.quantize import Int8Layers
 from export.signature import padded_vocab_size
+from export.smoothing import smooth
 from model.transformer import Transformer
 from tests import eager_operators
 from tests.tiny_models import make_model
@@ -118,17 +119,24 @@ def test_graphs_compute_what_the_model_computes(name: str) -> None:
         token_ids = ids[:, 0]
 
 
+@pytest.mark.parametrize("with_text", [False, True])
 @pytest.mark.parametrize("name", CONFIGS)
 @torch.no_grad()
-def test_int8_graphs_stay_close_to_the_model(name: str) -> None:
+def test_int8_graphs_stay_close_to_the_model(name: str, with_text: bool) -> None:
+    """The text is what is translated here: a random model gets other numbers from any other."""
     model = make_two_layers(**CONFIGS[name])
-    rows = Rows(model, Int8Layers(activation_ranges(model)))
+    text = [ids[:length].tolist() for ids, length in zip(SOURCE, LENGTHS, strict=True)]
+    ranges = measure_ranges(model, text if with_text else ())
+    smoothed, fixed = smooth(model, ranges)
+    rows = Rows(smoothed, Int8Layers(ranges.hidden, fixed))
     cache = model.start_cache(model.encode(SOURCE, MASK.bool()), MASK.bool())
-    token_ids = torch.tensor([3, 4, 5])
-    logits, _ = model.decode_step(token_ids, cache)
-    _, _, everything = rows.step(token_ids)
-    difference = (everything[:, :VOCAB] - logits.log_softmax(-1)).abs().max()
-    assert 0 < difference < 0.1
+    token_ids = torch.full((3,), model.config.bos_id)
+    for _ in range(3):
+        logits, cache = model.decode_step(token_ids, cache)
+        _, _, everything = rows.step(token_ids)
+        difference = (everything[:, :VOCAB] - logits.log_softmax(-1)).abs().max()
+        assert 0 < difference < 0.1
+        token_ids = logits.argmax(-1)
 
 
 @torch.no_grad()
@@ -143,7 +151,7 @@ def test_candidates_are_the_best_words_in_order() -> None:
 
 @torch.no_grad()
 def test_suppressed_words_and_padding_of_the_vocabulary_are_impossible() -> None:
-    for layers in (FloatLayers(), Int8Layers(ActivationRanges(4.0))):
+    for layers in (FloatLayers(), Int8Layers(4.0)):
         rows = Rows(make_two_layers(), layers, suppressed=(0, 1))
         _, _, everything = rows.step(torch.tensor([3, 4, 5]))
         assert everything.shape == (3, padded_vocab_size(VOCAB))
