@@ -76,8 +76,8 @@ soak: $(DEV_STAMP) ## 64 clients for two minutes, 30 % of them cancelling; then 
 independence: $(DEV_STAMP) ## The same answers alone, in one call, and among 64 clients (ARGS="FILE")
 	$(DEV_PYTHON) -m benchmarks.independence $(ARGS)
 
-bench: $(DEV_STAMP) ## Time of a decoder step at position 10 and at position 200
-	OMP_NUM_THREADS=1 $(DEV_PYTHON) -m benchmarks.step_position $(ARGS)
+bench: $(DEV_STAMP) ## Speed beside CTranslate2 and transformers on this machine, in less than ten minutes
+	$(DEV_PYTHON) -m dragoman bench --quick $(ARGS)
 
 clean: ## Remove the environments and caches
 	rm -rf $(SERVE_ENV) $(DEV_ENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

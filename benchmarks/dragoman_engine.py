@@ -7,6 +7,7 @@ all workers have the same work.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -40,6 +41,7 @@ class DragomanEngine:
         self._num_workers = num_workers
         self._pool = ThreadPoolExecutor(num_workers)
         self._numbers = itertools.count()
+        self._own = threading.local()
 
     def translate(self, sources: Sequence[Ids], search: Search) -> list[Ids]:
         order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
@@ -55,10 +57,17 @@ class DragomanEngine:
         list(map(work, busy) if len(busy) == 1 else self._pool.map(work, busy))
         return found
 
+    def _driver(self, beam_size: int) -> Driver:
+        """As a server's worker keeps its driver, with the memory of its caches, from request to request."""
+        drivers: dict[int, Driver] = self._own.__dict__.setdefault("drivers", {})
+        if beam_size not in drivers:
+            config = SchedulerConfig(max_batch_rows=_SENTENCES_A_BATCH * beam_size)
+            drivers[beam_size] = Driver(model="benchmark", engine=self._engine, config=config)
+        return drivers[beam_size]
+
     def _decode(self, sources: Sequence[Ids], search: Search) -> Iterator[tuple[int, Ids]]:
-        """Run one driver until it is empty; gives places with their answers."""
-        config = SchedulerConfig(max_batch_rows=_SENTENCES_A_BATCH * search.beam_size)
-        driver = Driver(model="benchmark", engine=self._engine, config=config)
+        """Run this thread's driver until it is empty; gives places with their answers."""
+        driver = self._driver(search.beam_size)
         options = forced_options(DecodingOptions(beam_size=search.beam_size), search)
         for place, source in enumerate(sources):
             limit = min(2 * len(source) + 10, _MAX_TARGET_TOKENS)
