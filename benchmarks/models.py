@@ -27,6 +27,7 @@ from export.bundle import (
     SpecialTokens,
     load_bundle,
 )
+from export.calibration import ActivationRanges, measure_ranges
 from export.exporter import suppressed_ids, write_graphs
 from export.shortlist import SHORTLIST_FILE, Shortlist, save_shortlist
 from model.checkpoint import load_model, replace_directory
@@ -84,7 +85,14 @@ class BenchModel:
         if not directory.exists():
             with replace_directory(directory) as partial:
                 never = suppressed_ids(self.special_tokens)
-                write_graphs(self.transformer, partial, precision, _LIMITS, never)
+                write_graphs(
+                    self.transformer,
+                    partial,
+                    precision,
+                    _LIMITS,
+                    never,
+                    ranges=self._ranges(precision),
+                )
         return Bundle(directory=directory, manifest=self._manifest(precision))
 
     def onnx_engine(self, precision: Precision) -> OnnxEngine:
@@ -108,7 +116,15 @@ class BenchModel:
         if not directory.exists():
             with replace_directory(directory) as partial:
                 never = suppressed_ids(self.special_tokens)
-                write_graphs(self.transformer, partial, "int8", _LIMITS, never, with_shortlist=True)
+                write_graphs(
+                    self.transformer,
+                    partial,
+                    "int8",
+                    _LIMITS,
+                    never,
+                    with_shortlist=True,
+                    ranges=self._ranges("int8"),
+                )
                 save_shortlist(partial / SHORTLIST_FILE, self.create_shortlist())
         manifest = replace(self._manifest("int8"), shortlist=SHORTLIST_FILE)
         return load_onnx_engine(Bundle(directory=directory, manifest=manifest))
@@ -143,6 +159,17 @@ class BenchModel:
             bos_id=special.bos_id,
             unk_id=special.unk_id,
         )
+
+    def _ranges(self, precision: Precision) -> ActivationRanges | None:
+        """Activation ranges as `dragoman export --calibration-text` has them; the text is words drawn at random."""
+        if precision != "int8":
+            return None
+        chance = np.random.default_rng(0)
+        sources = [
+            [*chance.integers(2, self.config.source_vocab_size - 2, length).tolist(), 0]
+            for length in range(10, 30)
+        ]
+        return measure_ranges(self.transformer, sources)
 
     def _manifest(self, precision: Precision) -> Manifest:
         config = self.config
