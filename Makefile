@@ -32,7 +32,7 @@ include deploy/deploy.mk
 include deploy/monitoring.mk
 
 help: ## Show these verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 install: $(SERVE_STAMP) $(DEV_STAMP) ## Make both environments
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.grpc.exporter import InvalidCompressionValueException
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -31,6 +32,7 @@ from opentelemetry.util.types import AttributeValue
 
 from service.calls import RpcEnded, RpcStarted
 from service.config import TracingConfig
+from service.errors import ConfigError
 from service.stats import Gauges, SequenceStats, StepStats, TextStats
 
 __all__ = ["TracingObserver", "create_tracing"]
@@ -59,7 +61,19 @@ _NANOSECONDS = 1_000_000_000
 
 
 def create_tracing(config: TracingConfig, version: str) -> TracingObserver:
-    """Send spans to the collector of the configuration. `OTEL_*` in the environment names service and resource."""
+    """Send spans to the collector of the configuration. `OTEL_*` in the environment names service and resource.
+
+    Raises:
+        ConfigError: A value of `OTEL_*` is one that OpenTelemetry does not take.
+    """
+    try:
+        return _create(config, version)
+    except (ValueError, InvalidCompressionValueException) as error:
+        text = str(error).rstrip(".")
+        raise ConfigError(f"`OTEL_*` in the environment is wrong: {text}.") from error
+
+
+def _create(config: TracingConfig, version: str) -> TracingObserver:
     provider = TracerProvider(
         sampler=ParentBasedTraceIdRatio(config.sample_ratio),
         resource=Resource.create({"service.name": "dragoman", "service.version": version}),

@@ -12,9 +12,11 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, StatusCode
 
 from service.calls import RpcEnded, RpcMethod, RpcStarted
+from service.config import TracingConfig
+from service.errors import ConfigError
 from service.request import Outcome
 from service.stats import SequenceStats, TextStage, TextStats
-from service.tracing import TracingObserver
+from service.tracing import TracingObserver, create_tracing
 from tests.fakes import FakeClock
 
 METHOD = RpcMethod("unary", "dragoman.v1.TranslationService", "TranslateText")
@@ -206,3 +208,19 @@ def test_calls_that_ended_are_forgotten_in_time() -> None:
         traced.start(f"r#{number}")
         traced.end(f"r#{number}")
     assert len(traced.observer._calls) == 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "max_queue_size"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip", "OTEL_EXPORTER_OTLP_COMPRESSION"),
+    ],
+)
+def test_what_opentelemetry_does_not_take_is_a_fault_of_the_configuration(
+    name: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=rf"^`OTEL_\*` in the environment is wrong: .*{told}"):
+        create_tracing(TracingConfig(endpoint="http://127.0.0.1:1"), "1")
