@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ pytestmark = [
 ]
 
 LOAD_SECONDS = 25.0
+IDLE_SECONDS = 15.0
 RATE_INTERVAL = "1m"
 
 
@@ -98,3 +100,16 @@ def test_every_panel_is_drawn(prometheus: Prometheus, tmp_path: Path) -> None:
         empty = draw_dashboard(prometheus, dashboard, path, seconds=LOAD_SECONDS)
         assert empty == []
         assert path.stat().st_size > 50_000
+
+
+def test_two_servers_that_nobody_calls_alert_nobody() -> None:
+    with start_server() as first, start_server() as second:
+        targets = [urllib.parse.urlsplit(each.metrics_url).netloc for each in (first, second)]
+        with start_prometheus(targets) as prometheus:
+            deadline = time.monotonic() + IDLE_SECONDS
+            while time.monotonic() < deadline:
+                time.sleep(1)
+                pending = [dict(series.labels) for series in prometheus.query("ALERTS")]
+            (servers,) = prometheus.query('count(dragoman_model_info{model="en-pt"})')
+    assert servers.values[-1] == len(targets)
+    assert pending == []
