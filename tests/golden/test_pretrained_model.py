@@ -94,7 +94,8 @@ def test_bundle_and_checkpoint_are_small_and_say_the_same_of_themselves(name: st
     bundle, checkpoint = PRETRAINED / name, PRETRAINED / f"{name}.checkpoint"
     for directory in (bundle, checkpoint):
         assert sum(path.stat().st_size for path in directory.iterdir()) < MAX_BYTES
-    for file in ("README.md", "LICENSE", "tokenizer.spm"):
+    companions = ("tokenizer.spm", "shortlist.npz", "calibration.safetensors")
+    for file in ("README.md", "LICENSE", *companions):
         assert (bundle / file).read_bytes() == (checkpoint / file).read_bytes()
 
 
