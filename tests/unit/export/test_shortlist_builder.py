@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from export.alignment_counts import TokenPairs
+from export import shortlist_builder
+from export.alignment_counts import AlignmentCounts, TokenPairs
 from export.shortlist import Shortlist, shortlist_faults
 from export.shortlist_builder import build_shortlist
 from model.tokenizer import Tokenizer
@@ -60,6 +61,21 @@ def test_no_word_has_more_than_the_best_and_none_of_the_frequent(tokenizer: Toke
         shortlist = build(tokenizer, num_best=num_best)
         assert np.diff(shortlist.offsets.astype(np.int64)).max() == num_best
         assert not np.isin(shortlist.targets, shortlist.frequent).any()
+
+
+def test_what_was_hardly_ever_aligned_is_in_no_list(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, often, seldom = 40, 50, 60
+
+    def counted(*_: object) -> AlignmentCounts:
+        keys = np.array([source, source]) * tokenizer.target_vocab_size + (often, seldom)
+        return AlignmentCounts(keys, np.array([0.31, 0.29]), tokenizer.target_vocab_size)
+
+    monkeypatch.setattr(shortlist_builder, "count_alignments", counted)
+    listed = set(build(tokenizer, num_frequent=1).words_for([source]).tolist())
+    assert often in listed
+    assert seldom not in listed
 
 
 def test_what_is_spelled_the_same_is_first(tokenizer: Tokenizer) -> None:
