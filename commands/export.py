@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("int8", "float32"),
+        choices=("int8", "float32", "float16"),
         default="int8",
-        help="of the matrix products (default: %(default)s)",
+        help="of the matrix products; float16 is for GPUs, the others are for CPUs (default: %(default)s)",
     )
     parser.add_argument("--name", help="of the model (default: SOURCE-TARGET)")
     parser.add_argument(
@@ -170,6 +170,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             raise CommandError(f"there is no file {path}.", exit_code=EXIT_USAGE)
     if arguments.shortlist is not None and shortlist_texts:
         raise CommandError("give either --shortlist or text for one.", exit_code=EXIT_USAGE)
+    if arguments.precision == "float16" and (arguments.shortlist is not None or shortlist_texts):
+        raise CommandError("a shortlist is for CPUs: not for float16.", exit_code=EXIT_USAGE)
     for name in ("best", "frequent"):
         if getattr(arguments, f"shortlist_{name}") < 1:
             raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+import torch
+from torch import nn
 
 from export.bundle import (
     COLUMNS_FILE,
@@ -178,6 +181,8 @@ def _companion_faults(
 ) -> Iterator[str]:
     """A shortlist is of one vocabulary, ranges are of one model and of no use in float32."""
     if companions.shortlist is not None:
+        if precision == "float16":
+            yield "shortlist: float16 is for GPUs, which look at all words"
         yield from shortlist_faults(
             companions.shortlist,
             source_vocab_size=tokenizer.source_vocab_size,
@@ -227,16 +232,18 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
     shape = (config.decoder_layers, config.num_heads, config.head_size)
     models = {
         ENCODER_FILE: to_onnx(
-            EncoderGraph(transformer, layers, table_length),
+            _of_precision(EncoderGraph(transformer, layers, table_length), precision),
             encoder_example(),
             encoder_inputs(),
-            encoder_outputs(*shape),
+            encoder_outputs(*shape, precision),
         ),
         DECODER_FILE: to_onnx(
-            DecoderGraph(transformer, layers, table_length, suppressed_ids),
-            decoder_example(config),
-            decoder_inputs(*shape),
-            decoder_outputs(*shape, config.target_vocab_size),
+            _of_precision(
+                DecoderGraph(transformer, layers, table_length, suppressed_ids), precision
+            ),
+            decoder_example(config, precision),
+            decoder_inputs(*shape, precision),
+            decoder_outputs(*shape, config.target_vocab_size, precision),
         ),
     }
     if with_shortlist:
@@ -257,6 +264,17 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
         for file_name, model in models.items():
             weights.move_out(model)
             onnx.save(model, directory / file_name)
+
+
+def _of_precision(graph: nn.Module, precision: Precision) -> nn.Module:
+    """In float16 all numbers are, but for what the graphs themselves take to float32."""
+    if precision != "float16":
+        return graph
+    half = copy.deepcopy(graph).half()
+    for name, tensor in graph.state_dict().items():
+        if torch.isfinite(tensor).ne(torch.isfinite(half.state_dict()[name])).any():
+            raise ExportError(f"{name} holds a number that is too large for float16.")
+    return half
 
 
 def _table_length(config: TransformerConfig, limits: Limits) -> int:

@@ -141,7 +141,7 @@ class DecoderGraph(nn.Module):
             row_lanes,
             caches,
         )
-        log_probs = self.output_projection(hidden).log_softmax(-1)  # (R, V)
+        log_probs = self.output_projection(hidden).float().log_softmax(-1)  # (R, V)
         log_probs = edit(log_probs, edit_positions, edit_scales, edit_biases)
         candidate_ids, candidate_log_probs = best_candidates(log_probs, num_candidates)
         asked_for = F.embedding(log_prob_rows, log_probs)  # (M, V)
@@ -346,11 +346,11 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
         query: Scaled already. Shape (B, H, J, Dh).
         key: Shape (B, H, Dh, S).
         value: Shape (B, H, S, Dh).
-        bias: 0 or a very negative number. Shape (B, 1, 1, S).
+        bias: 0 or a very negative number, in float32, and so are sums with it. Shape (B, 1, 1, S).
     """
     scores = query @ key + bias  # (B, H, J, S)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    weights = (scores - scores.amax(-1, keepdim=True)).exp().to(value.dtype)
     ones = torch.ones(
-        value.shape[2], 2
+        value.shape[2], 2, dtype=value.dtype
     )  # one column alone would be another kernel, with another order
     return (weights @ value) / (weights @ ones)[..., :1]

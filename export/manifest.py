@@ -61,7 +61,7 @@ _BOUNDS: dict[str, tuple[int, int]] = {
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*", re.IGNORECASE | re.ASCII)
 _MAX_CODE_LENGTH = 64
 
-Precision = Literal["float32", "int8"]
+Precision = Literal["float32", "float16", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from export.signature import (
     ROW_LANES,
     SOURCE_MASK,
     TOTAL_LENGTH,
+    cache_dtype,
     cross_key,
     cross_value,
     past_self_key,
@@ -116,7 +117,8 @@ class GraphRunner:
             for i in range(shape.num_decoder_layers)
             for name in (past_self_key, past_self_value)
         ]
-        return {name: np.zeros(size, np.float32) for name in names}
+        dtype = np.dtype(cache_dtype(self.manifest.precision))
+        return {name: np.zeros(size, dtype) for name in names}
 
     def step(
         self,

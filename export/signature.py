@@ -42,6 +42,7 @@ __all__ = [
     "TOTAL_LENGTH",
     "VOCAB_BLOCK",
     "TensorSpec",
+    "cache_dtype",
     "column_inputs",
     "column_outputs",
     "cross_key",
@@ -168,20 +169,28 @@ def encoder_inputs() -> tuple[TensorSpec, ...]:
     )
 
 
-def encoder_outputs(num_layers: int, num_heads: int, head_size: int) -> tuple[TensorSpec, ...]:
+def cache_dtype(precision: str) -> str:
+    """Element type of caches, of what the encoder hands to the decoder, and so of the vectors between layers."""
+    return "float16" if precision == "float16" else "float32"
+
+
+def encoder_outputs(
+    num_layers: int, num_heads: int, head_size: int, precision: str = "float32"
+) -> tuple[TensorSpec, ...]:
     """Outputs of the encoder graph: projected keys and values for each decoder layer's cross-attention."""
     specs: list[TensorSpec] = []
+    dtype = cache_dtype(precision)
     for layer in range(num_layers):
+        specs.append(TensorSpec(present_cross_key(layer), dtype, ("B", num_heads, head_size, "S")))
         specs.append(
-            TensorSpec(present_cross_key(layer), "float32", ("B", num_heads, head_size, "S"))
-        )
-        specs.append(
-            TensorSpec(present_cross_value(layer), "float32", ("B", num_heads, "S", head_size))
+            TensorSpec(present_cross_value(layer), dtype, ("B", num_heads, "S", head_size))
         )
     return tuple(specs)
 
 
-def decoder_inputs(num_layers: int, num_heads: int, head_size: int) -> tuple[TensorSpec, ...]:
+def decoder_inputs(
+    num_layers: int, num_heads: int, head_size: int, precision: str = "float32"
+) -> tuple[TensorSpec, ...]:
     """Inputs of the decoder graph, one step of `R` rows.
 
     `input_ids` is the last token of each row and `past_lengths` how many tokens its cache already holds, which is
@@ -205,17 +214,18 @@ def decoder_inputs(num_layers: int, num_heads: int, head_size: int) -> tuple[Ten
         TensorSpec(EDIT_BIASES, "float32", ("E",)),
         TensorSpec(LOG_PROB_ROWS, "int64", ("M",)),
     ]
+    dtype = cache_dtype(precision)
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)
-        specs.append(TensorSpec(past_self_key(layer), "float32", cache_axes))
-        specs.append(TensorSpec(past_self_value(layer), "float32", cache_axes))
-        specs.append(TensorSpec(cross_key(layer), "float32", ("B", num_heads, head_size, "S")))
-        specs.append(TensorSpec(cross_value(layer), "float32", ("B", num_heads, "S", head_size)))
+        specs.append(TensorSpec(past_self_key(layer), dtype, cache_axes))
+        specs.append(TensorSpec(past_self_value(layer), dtype, cache_axes))
+        specs.append(TensorSpec(cross_key(layer), dtype, ("B", num_heads, head_size, "S")))
+        specs.append(TensorSpec(cross_value(layer), dtype, ("B", num_heads, "S", head_size)))
     return tuple(specs)
 
 
 def decoder_outputs(
-    num_layers: int, num_heads: int, head_size: int, vocab_size: int
+    num_layers: int, num_heads: int, head_size: int, vocab_size: int, precision: str = "float32"
 ) -> tuple[TensorSpec, ...]:
     """Outputs of the decoder graph: the best `N` candidates of each row, best first, and the caches.
 
@@ -227,10 +237,11 @@ def decoder_outputs(
         TensorSpec(CANDIDATE_LOG_PROBS, "float32", ("R", "N")),
         TensorSpec(LOG_PROBS, "float32", ("M", padded_vocab_size(vocab_size))),
     ]
+    dtype = cache_dtype(precision)
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)
-        specs.append(TensorSpec(present_self_key(layer), "float32", cache_axes))
-        specs.append(TensorSpec(present_self_value(layer), "float32", cache_axes))
+        specs.append(TensorSpec(present_self_key(layer), dtype, cache_axes))
+        specs.append(TensorSpec(present_self_value(layer), dtype, cache_axes))
     return tuple(specs)
 
 

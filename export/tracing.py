@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 from torch import nn
 
-from export.signature import VOCAB_BLOCK, TensorSpec, column_outputs
+from export.signature import VOCAB_BLOCK, TensorSpec, cache_dtype, column_outputs
 from model.config import TransformerConfig
 
 __all__ = [
@@ -163,20 +163,21 @@ def encoder_example() -> tuple[torch.Tensor, ...]:
     return torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64)
 
 
-def decoder_example(config: TransformerConfig) -> tuple[Any, ...]:
+def decoder_example(config: TransformerConfig, precision: str = "float32") -> tuple[Any, ...]:
     """Make inputs in which no two axes have the same length, so that none is taken for another."""
     rows, sentences, source, capacity, lanes, edits, wanted = 7, 2, 5, 11, 4, 3, 9
     heads, head_size = config.num_heads, config.head_size
+    dtype = torch.float16 if cache_dtype(precision) == "float16" else torch.float32
 
     def ints(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
 
     caches = [
         (
-            torch.zeros(rows, heads, capacity, head_size),
-            torch.zeros(rows, heads, capacity, head_size),
-            torch.zeros(sentences, heads, head_size, source),
-            torch.zeros(sentences, heads, source, head_size),
+            torch.zeros(rows, heads, capacity, head_size, dtype=dtype),
+            torch.zeros(rows, heads, capacity, head_size, dtype=dtype),
+            torch.zeros(sentences, heads, head_size, source, dtype=dtype),
+            torch.zeros(sentences, heads, source, head_size, dtype=dtype),
         )
         for _ in range(config.decoder_layers)
     ]

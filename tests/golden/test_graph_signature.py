@@ -30,6 +30,9 @@ def test_graph_signatures_are_unchanged() -> None:
         *lines(
             "decoder outputs, 2 layers, 8 heads of 32, 1000 words", decoder_outputs(2, 8, 32, 1000)
         ),
+        *lines("encoder outputs, 1 layer, float16", encoder_outputs(1, 8, 32, "float16")),
+        *lines("decoder inputs, 1 layer, float16", decoder_inputs(1, 8, 32, "float16")),
+        *lines("decoder outputs, 1 layer, float16", decoder_outputs(1, 8, 32, 1000, "float16")),
         *lines("columns inputs", column_inputs()),
         *lines("columns outputs, 256 wide, int8", column_outputs(256, "int8")),
         *lines("columns outputs, 256 wide, float32", column_outputs(256, "float32")),

@@ -53,7 +53,7 @@ manifests = st.builds(
         d_model=counts,
         vocab_size=st.integers(min_value=100, max_value=10**6),
     ),
-    precision=st.sampled_from(["float32", "int8"]),
+    precision=st.sampled_from(["float32", "float16", "int8"]),
     limits=st.builds(
         Limits,
         max_source_tokens=counts,
