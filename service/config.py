@@ -162,13 +162,15 @@ class EngineConfig:
     """What the models run on."""
 
     provider: str = "cpu"
-    """"cpu" or "cuda". The server refuses to start when it is not the one that runs."""
+    """"cpu" or "cuda", which takes float16 bundles. The server refuses to start when it is not the one that runs."""
 
     num_workers: int | None = None
-    """Engine threads of one model. "auto": the cores that the process may use, from its quota and affinity."""
+    """Engine threads of one model. "auto": the cores that the process may use, from its quota and affinity; with "cuda"
+    one."""
 
     shortlist: bool = True
-    """Whether to use the vocabulary shortlist of a bundle that has one: faster, and nearly always the same answer."""
+    """Whether to use the vocabulary shortlist of a bundle that has one: faster, and nearly always the same answer. With
+    "cuda" there is none."""
 
     self_test: bool = True
     """Whether to compare an int8 product with exact integers at start-up, and refuse to serve when they differ."""

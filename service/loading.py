@@ -18,8 +18,10 @@ from model.tokenizer import Tokenizer
 from service.config import Config
 from service.core import EngineCore
 from service.driver import Driver
+from service.engine.base import Engine
 from service.engine.int8_self_test import check_int8_products
-from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
+from service.engine.load_engine import check_precision, load_engine
+from service.engine.sessions import check_provider
 from service.engine.threads import available_cores
 from service.errors import ConfigError, DragomanError, EngineDeadError, EngineStepError
 from service.request import DecodingOptions, Outcome
@@ -82,11 +84,14 @@ def load_models(
     Raises:
         BundleError: A bundle cannot be used; with every fault in one message.
         TokenizerError: A vocabulary cannot be used.
-        ConfigError: There is no bundle, two have the same name, or the provider is not there.
+        ConfigError: There is no bundle, two have the same name, or the provider is not there or does not take them.
         EngineDeadError: The runtime does not take the graphs.
     """
     bundles = [load_bundle(directory) for directory in find_bundles(config.models.bundles)]
     _check_names(bundles)
+    check_provider(config.engine.provider)
+    for bundle in bundles:
+        check_precision(bundle, config.engine.provider)
     if config.engine.self_test and any(b.manifest.precision == "int8" for b in bundles):
         check_int8_products(config.engine.provider)
     return [_load(bundle, config, observer, on_death) for bundle in bundles]
@@ -115,7 +120,7 @@ def _load(
     faults = [*vocabulary_faults(manifest, tokenizer)]
     if faults:
         raise BundleError(str(bundle.directory), faults)
-    engine = load_onnx_engine(
+    engine = load_engine(
         bundle,
         provider=config.engine.provider,
         max_encode_tokens=config.scheduler.max_encode_tokens,
@@ -131,7 +136,7 @@ def _load(
     if faults:
         raise BundleError(str(bundle.directory), faults)
     _warm_up(engine, tokenizer, bundle, config)
-    num_workers = config.engine.num_workers or available_cores()
+    num_workers = config.engine.num_workers or _num_workers(config.engine.provider)
     core = EngineCore(
         name=manifest.name,
         engine=engine,
@@ -151,7 +156,12 @@ def _load(
     )
 
 
-def _warm_up(engine: OnnxEngine, tokenizer: Tokenizer, bundle: Bundle, config: Config) -> None:
+def _num_workers(provider: str) -> int:
+    """One for each core; one alone for a device, which is fast when its batches are large."""
+    return available_cores() if provider == "cpu" else 1
+
+
+def _warm_up(engine: Engine, tokenizer: Tokenizer, bundle: Bundle, config: Config) -> None:
     """Translate a little without anybody being told, so that the first request is as fast as the tenth."""
     driver = Driver(model=bundle.manifest.name, engine=engine, config=config.scheduler)
     limits, decoding = bundle.manifest.limits, bundle.manifest.decoding

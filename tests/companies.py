@@ -8,7 +8,7 @@ import numpy as np
 
 from service.config import SchedulerConfig
 from service.driver import Driver
-from service.engine.onnx_engine import OnnxEngine
+from service.engine.base import Engine
 from service.request import Hypothesis, Sequence
 from tests.builders import make_sequence
 
@@ -37,7 +37,7 @@ def random_sequences(vocab_size: int, count: int = 24) -> list[Sequence]:
 
 
 def run(
-    engine: OnnxEngine,
+    engine: Engine,
     sequences: list[Sequence],
     *,
     per_step: int = 1000,

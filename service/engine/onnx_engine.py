@@ -1,4 +1,4 @@
-"""Stages 5 and 6 of 10: the encoder and decoder graphs in ONNX Runtime.
+"""Stages 5 and 6 of 10: the encoder and decoder graphs in ONNX Runtime, on CPUs.
 
 Sessions are shared by all workers: `Run` is thread-safe and frees the GIL. The decoder graph updates its caches in
 place: past input and present output are bound to the same memory.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import numpy as np
 import onnxruntime as ort
 
 from export import signature
@@ -18,8 +17,9 @@ from export.shortlist import load_shortlist
 from service.engine.base import Decoder, EngineFacts
 from service.engine.cross_attention_cache import EncodedBatch
 from service.engine.decoder_state import CacheShape, DecoderState
-from service.engine.encoder_batches import cut_into_batches
+from service.engine.encoder_batches import cut_into_batches, pad_sources
 from service.engine.mixed_decoder import MixedDecoder
+from service.engine.model_graphs import load_graphs
 from service.engine.onnx_decoder import OnnxDecoder, OnnxEncoded
 from service.engine.sessions import RUN_ERRORS, create_session, int8_saturates, session_faults
 from service.engine.shortlist_decoder import EngineShortlist, ShortlistDecoder
@@ -102,12 +102,8 @@ class OnnxEngine:
         return OnnxEncoded(batches, padded, word_lists)
 
     def _encode_batch(self, places: list[int], sources: list[tuple[int, ...]]) -> EncodedBatch:
-        lengths = np.array([len(source) for source in sources], np.int64)
-        longest = max(signature.MIN_SOURCE_LENGTH, int(lengths.max()))
-        mask = np.arange(longest) < lengths[:, None]  # (B, S)
-        input_ids = np.full(mask.shape, self._pad_id, np.int64)
-        input_ids[mask] = np.concatenate([np.array(source, np.int64) for source in sources])
-        feeds = {signature.INPUT_IDS: input_ids, signature.SOURCE_MASK: mask.astype(np.int64)}
+        input_ids, mask, lengths = pad_sources(sources, self._pad_id)
+        feeds = {signature.INPUT_IDS: input_ids, signature.SOURCE_MASK: mask}
         try:
             outputs = self._encoder.run(self._encoder_outputs, feeds)
         except RUN_ERRORS as error:
@@ -116,79 +112,47 @@ class OnnxEngine:
 
 
 def load_onnx_engine(
-    bundle: Bundle,
-    *,
-    provider: str = "cpu",
-    max_encode_tokens: int = 512,
-    use_shortlist: bool = True,
+    bundle: Bundle, *, max_encode_tokens: int = 512, use_shortlist: bool = True
 ) -> OnnxEngine:
-    """Create the sessions of a bundle.
+    """Create the sessions of a bundle on the CPU.
 
     Args:
         bundle: A verified bundle.
-        provider: "cpu" or "cuda".
-        max_encode_tokens: Padded source tokens of one run of the encoder, at most; on a CPU 256 are enough.
+        max_encode_tokens: Padded source tokens of one run of the encoder, at most; 256 are enough.
         use_shortlist: Whether to use the shortlist of a bundle that has one.
 
     Raises:
         ConfigError: As `create_session`.
         BundleError: A graph has not the inputs and outputs that go with the manifest, or the shortlist is none.
     """
-    manifest = bundle.manifest
-    architecture, special = manifest.architecture, manifest.special_tokens
-    cache = (architecture.num_decoder_layers, architecture.num_heads, architecture.head_size)
-    encoder = create_session(bundle.encoder_path, provider)
-    decoder = create_session(bundle.decoder_path, provider)
-    faults = [
-        *session_faults(
-            encoder,
-            bundle.encoder_path.name,
-            signature.encoder_inputs(),
-            signature.encoder_outputs(*cache),
-        ),
-        *session_faults(
-            decoder,
-            bundle.decoder_path.name,
-            signature.decoder_inputs(*cache),
-            signature.decoder_outputs(*cache, architecture.vocab_size),
-        ),
-    ]
-    if faults:
-        raise BundleError(str(bundle.directory), faults)
+    graphs = load_graphs(bundle, "cpu")
     return OnnxEngine(
-        encoder=encoder,
-        decoder=decoder,
-        facts=EngineFacts(vocab_size=architecture.vocab_size, eos_id=special.eos_id),
-        shape=CacheShape(
-            num_layers=architecture.num_decoder_layers,
-            num_heads=architecture.num_heads,
-            head_size=architecture.head_size,
-            start_id=special.pad_id if special.bos_id is None else special.bos_id,
-        ),
-        pad_id=special.pad_id,
-        max_encode_tokens=min(max_encode_tokens, _NEAR_TOKENS)
-        if provider == "cpu"
-        else max_encode_tokens,
-        shortlist=_load_shortlist(bundle, provider) if use_shortlist else None,
+        encoder=graphs.encoder,
+        decoder=graphs.decoder,
+        facts=graphs.facts,
+        shape=graphs.shape,
+        pad_id=graphs.pad_id,
+        max_encode_tokens=min(max_encode_tokens, _NEAR_TOKENS),
+        shortlist=_load_shortlist(bundle) if use_shortlist else None,
     )
 
 
-def _load_shortlist(bundle: Bundle, provider: str) -> EngineShortlist | None:
+def _load_shortlist(bundle: Bundle) -> EngineShortlist | None:
     """Load what a shortlist needs; None where there is none, or where it would not be exact.
 
     What makes 8-bit products exact on processors without VNNI is done to constant weights only.
     """
     if bundle.shortlist_path is None:
         return None
-    if bundle.manifest.precision == "int8" and provider == "cpu" and int8_saturates():
+    if bundle.manifest.precision == "int8" and int8_saturates():
         logger.warning(
             "%s: no shortlist on this processor: its 8-bit sums overflow", bundle.directory
         )
         return None
     architecture, precision = bundle.manifest.architecture, bundle.manifest.precision
     cache = (architecture.num_decoder_layers, architecture.num_heads, architecture.head_size)
-    decoder = create_session(bundle.shortlist_decoder_path, provider)
-    columns = create_session(bundle.columns_path, provider)
+    decoder = create_session(bundle.shortlist_decoder_path, "cpu")
+    columns = create_session(bundle.columns_path, "cpu")
     faults = [
         *session_faults(
             decoder,

@@ -15,7 +15,14 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from export import signature
 from service.errors import ConfigError
 
-__all__ = ["PROVIDERS", "RUN_ERRORS", "create_session", "int8_saturates", "session_faults"]
+__all__ = [
+    "PROVIDERS",
+    "RUN_ERRORS",
+    "check_provider",
+    "create_session",
+    "int8_saturates",
+    "session_faults",
+]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Names of settings and of ONNX Runtime."""
@@ -43,6 +50,7 @@ _LOAD_ERRORS = (
 
 _DTYPES = {
     "tensor(float)": "float32",
+    "tensor(float16)": "float16",
     "tensor(int8)": "int8",
     "tensor(int32)": "int32",
     "tensor(int64)": "int64",
@@ -53,6 +61,19 @@ _VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 _SATURATING_FLAGS = {"avx2"}
 
 
+def check_provider(provider: str) -> None:
+    """Refuse a provider that this ONNX Runtime was not built with.
+
+    Raises:
+        ConfigError: It was not.
+    """
+    if PROVIDERS[provider] not in ort.get_available_providers():
+        raise ConfigError(
+            f"`provider` is {provider!r}, but this ONNX Runtime has only "
+            f"{', '.join(ort.get_available_providers())}."
+        )
+
+
 def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
     """Load a graph, from a file or as it stands in one.
 
@@ -60,12 +81,8 @@ def create_session(graph: Path | bytes, provider: str) -> ort.InferenceSession:
         ConfigError: ONNX Runtime does not take the graph; or the provider that was asked for is not the one that
             runs: ONNX Runtime falls back silently.
     """
+    check_provider(provider)
     wanted = PROVIDERS[provider]
-    if wanted not in ort.get_available_providers():
-        raise ConfigError(
-            f"`provider` is {provider!r}, but this ONNX Runtime has only "
-            f"{', '.join(ort.get_available_providers())}."
-        )
     if provider == "cuda":
         ort.preload_dlls()  # CUDA and cuDNN as the extra `gpu` installs them, which no library path knows
     try:

@@ -9,7 +9,9 @@ import pytest
 
 from export.bundle import BundleError, describe_file, load_bundle, write_manifest
 from model.tokenizer import Tokenizer, train_tokenizer
-from service.config import Config, ModelsConfig
+from service import loading
+from service.config import Config, EngineConfig, ModelsConfig
+from service.engine.threads import available_cores
 from service.errors import ConfigError
 from service.loading import embedded_bundles, find_bundles, load_models
 from service.stats import NullObserver
@@ -97,6 +99,24 @@ def test_a_broken_bundle_is_refused_before_anything_is_loaded(tmp_path: Path) ->
 def test_two_bundles_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Two bundles have the model name 'en-pt'"):
         _load(_bundle(tmp_path / "a"), _bundle(tmp_path / "b"))
+
+
+def test_a_precision_that_the_provider_does_not_run_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _bundle(tmp_path)
+    engine = EngineConfig(provider="cuda")
+    config = Config(models=ModelsConfig(bundles=(str(directory),)), engine=engine)
+    with pytest.raises(ConfigError, match="this ONNX Runtime has only"):
+        load_models(config, NullObserver())
+    monkeypatch.setattr("service.loading.check_provider", lambda _: None)
+    with pytest.raises(ConfigError, match="'cuda' takes float16, but this bundle is float32"):
+        load_models(config, NullObserver())
+
+
+def test_a_device_has_one_worker_and_a_cpu_one_for_each_core() -> None:
+    assert loading._num_workers("cuda") == 1
+    assert loading._num_workers("cpu") == available_cores()
 
 
 def test_a_graph_that_is_none_is_named(tmp_path: Path) -> None:
