@@ -19,8 +19,10 @@ def edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -
     """
     flat = log_probs.reshape(-1)
     width = log_probs.shape[1]
-    if isinstance(width, int):
-        places = positions @ torch.tensor([width, 1])
+    if isinstance(
+        width, int
+    ):  # without a matrix product or axis -1, which fail before 1.32 when E is 0
+        places = (positions * torch.tensor([width, 1])).sum(1)
     else:
         places = positions[:, 0] * width + positions[:, 1]
     edited = flat.scatter(0, places, flat.gather(0, places) * scales + biases)

@@ -34,8 +34,9 @@ RUN_ERRORS = (
     ort_errors.InvalidArgument,
     ort_errors.NotImplemented,
     ort_errors.RuntimeException,
+    RuntimeError,
 )
-"""What `Run` raises; they have no common base."""
+"""What `Run` raises; they have no common base. With IO binding it is a plain `RuntimeError`, whatever happened."""
 
 _LOAD_ERRORS = (
     ort_errors.Fail,

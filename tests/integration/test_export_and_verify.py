@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from export.bundle import (
     Bundle,
@@ -118,6 +118,25 @@ def test_int8_holds_every_matrix_once_in_a_quarter_of_the_bytes(random_bundle: B
     }
     positions = 256 * 256 * 4  # a table in float32 in both
     assert sizes["int8"] - positions < 0.27 * (sizes["float32"] - positions)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_older_runtimes_take_a_step_without_edits(
+    random_bundle: BundleMaker, precision: Precision
+) -> None:
+    """Before 1.32 no matrix product of integers takes 0 rows, and a sum over axis -1 of 0 rows has another rank."""
+    graph = onnx.load(random_bundle(precision).decoder_path, load_external_data=False).graph
+    constants = {
+        each.name: numpy_helper.to_array(each)
+        for each in graph.initializer
+        if each.data_location != onnx.TensorProto.EXTERNAL
+    }
+    for node in graph.node:
+        if node.op_type == "MatMul":
+            weights = constants.get(node.input[1])
+            assert weights is None or weights.dtype != np.int64
+        if node.op_type == "ReduceSum":
+            assert (constants[node.input[1]] >= 0).all()
 
 
 def test_a_graph_tells_nothing_of_the_machine_that_exported_it(random_bundle: BundleMaker) -> None:

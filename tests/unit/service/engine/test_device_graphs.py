@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from service.engine import device_graphs
 from service.engine.device_graphs import DeviceGraphs
 from service.engine.device_memory import DeviceBlock
+from service.engine.sessions import RUN_ERRORS
 from tests.device_arrays import CPU, from_device, to_device
 
 INT16, INT64 = TensorProto.INT16, TensorProto.INT64
@@ -64,6 +65,12 @@ def test_new_rows_are_put_behind_the_others(graphs: DeviceGraphs, dtype: Any) ->
     found = graphs.join(to_device(x), to_device(new), order, 5, DeviceBlock(CPU, 10_000))
     both = np.concatenate([x[:, :, :, [0, 1, 2, 3, 3]], new[:, :, :, :5]], axis=1)
     np.testing.assert_array_equal(from_device(found), both[:, order])
+
+
+def test_a_row_that_is_not_there_is_an_error_that_is_known(graphs: DeviceGraphs) -> None:
+    x = to_device(random_array(np.float32, 3, 5, 2, 4, 6))
+    with pytest.raises(RUN_ERRORS, match="out of data bounds"):
+        graphs.select(x, np.array([7]), 4, DeviceBlock(CPU, 10_000))
 
 
 def test_the_mask_is_one_on_real_tokens(graphs: DeviceGraphs) -> None:

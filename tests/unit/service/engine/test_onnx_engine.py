@@ -102,7 +102,7 @@ def test_caches_are_updated_in_place() -> None:
     assert set(inputs) == expected
 
 
-@pytest.mark.parametrize("error", [ort_errors.Fail, ort_errors.RuntimeException])
+@pytest.mark.parametrize("error", [ort_errors.Fail, ort_errors.RuntimeException, RuntimeError])
 def test_failures_of_the_runtime_are_failures_of_a_step(error: type[Exception]) -> None:
     with pytest.raises(EngineStepError, match="encoder"):
         create(encoder=FakeSession(error("no"))).encode([(5, 0)])
