@@ -173,7 +173,10 @@ def test_a_newer_format_is_told_beside_everything_else(directory: Path) -> None:
         (lambda f: f["limits"].update(a=1), "key `limits.a` is unknown"),
         (lambda f: f.update(name=3), "`name` must be text, but is 3"),
         (lambda f: f.update(name=""), "`name` must not be empty"),
-        (lambda f: f.update(precision="int4"), "one of 'float32', 'int8', but is \"int4\""),
+        (
+            lambda f: f.update(precision="int4"),
+            "one of 'float32', 'float16', 'int8', but is \"int4\"",
+        ),
         (lambda f: f.update(scores={}), "`scores` must be a list, but is an object"),
         (lambda f: f.update(files=[]), "`files` must be an object, but is a list"),
         (
