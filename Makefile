@@ -80,7 +80,7 @@ bench: $(DEV_STAMP) ## Speed beside CTranslate2 and transformers on this machine
 	$(DEV_PYTHON) -m dragoman bench --quick $(ARGS)
 
 clean: ## Remove the environments and caches
-	rm -rf $(SERVE_ENV) $(DEV_ENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(SERVE_ENV) $(DEV_ENV) .venv-gpu build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(SERVE_STAMP): pyproject.toml constraints.txt
 	@echo "Preparing $(SERVE_ENV) (once) ..."

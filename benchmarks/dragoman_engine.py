@@ -16,12 +16,13 @@ from benchmarks.engine import Ids, Search
 from service import request
 from service.config import SchedulerConfig
 from service.driver import Driver
-from service.engine.onnx_engine import OnnxEngine
+from service.engine.base import Engine
 from service.request import DecodingOptions
 
 __all__ = ["DragomanEngine", "forced_options"]
 
 _SENTENCES_A_BATCH = 32
+_LIMITS = SchedulerConfig()
 _MAX_TARGET_TOKENS = 512
 
 
@@ -35,9 +36,20 @@ def forced_options(options: DecodingOptions, search: Search) -> DecodingOptions:
 class DragomanEngine:
     """Workers over one engine; see `benchmarks.engine.TranslationEngine`."""
 
-    def __init__(self, name: str, engine: OnnxEngine, num_workers: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        num_workers: int,
+        *,
+        num_sentences: int = _SENTENCES_A_BATCH,
+        limits: SchedulerConfig = _LIMITS,
+    ) -> None:
+        """Take an engine, and how many sentences a worker decodes at once within which other limits."""
         self.label = f"{name} {num_workers} x 1"
         self._engine = engine
+        self._num_sentences = num_sentences
+        self._limits = limits
         self._num_workers = num_workers
         self._pool = ThreadPoolExecutor(num_workers)
         self._numbers = itertools.count()
@@ -61,7 +73,7 @@ class DragomanEngine:
         """As a server's worker keeps its driver, with the memory of its caches, from request to request."""
         drivers: dict[int, Driver] = self._own.__dict__.setdefault("drivers", {})
         if beam_size not in drivers:
-            config = SchedulerConfig(max_batch_rows=_SENTENCES_A_BATCH * beam_size)
+            config = replace(self._limits, max_batch_rows=self._num_sentences * beam_size)
             drivers[beam_size] = Driver(model="benchmark", engine=self._engine, config=config)
         return drivers[beam_size]
 
