@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks.request_batcher import OnResults
 from service.config import SchedulerConfig
@@ -39,8 +40,10 @@ class DragomanBatches:
 
     def translate(self, sentences: Sequence[Sentence], on_results: OnResults) -> None:
         driver = self._driver()
-        for sentence in sentences:
-            driver.add(sentence)
+        for (
+            sentence
+        ) in sentences:  # as calls of their own: a batch is one, whoever asked for its parts
+            driver.add(replace(sentence, request_id=str(sentence.sequence_id)))
         results: list[SequenceResult] = []
         while driver.seconds_until_step() is not None:
             results += [departure.result for departure in driver.step().departures]

@@ -188,8 +188,8 @@ class SchedulerConfig:
     max_batch_rows: int = 128
     """Decoder rows (hypotheses) in one step."""
 
-    max_shared_rows: int = 64
-    """Decoder rows that documents fill while short calls are there; so a call finds room, and steps that are short."""
+    max_shared_rows: int = 96
+    """Decoder rows that documents fill while short calls are there, so that these find room at once."""
 
     max_batch_tokens: int = 16_384
     """Padded source tokens in one step: rows x the longest source."""

@@ -28,6 +28,7 @@ from service.errors import (
 from service.request import Outcome, Sequence, SequenceResult
 from service.scheduler.budget import BatchBudget
 from service.scheduler.load import WorkerLoad, work_of
+from service.scheduler.queue import SHORT_SENTENCES
 from service.stats import Gauges, Observer
 from service.worker import Abort, Add, Stop, Worker, WorkerGauges, WorkerReport
 
@@ -51,6 +52,8 @@ class _Outstanding:
     sequence: Sequence
     ticket: _Ticket
     worker: int
+    is_short: bool
+    """Whether it came with few others."""
     is_waiting: bool = True
 
 
@@ -246,7 +249,7 @@ class EngineCore:
             )
 
     def _let_in(self, sequences: list[Sequence]) -> _Ticket:
-        """Give each sentence to the worker that has least to do."""
+        """Give each sentence to the worker that has least to do before it."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop and self._outstanding:
             raise RuntimeError("An engine core serves one event loop at a time.")
@@ -254,10 +257,12 @@ class EngineCore:
         self._idle.clear()
         ticket = _Ticket(unanswered={sequence.sequence_id for sequence in sequences})
         batches: list[list[Sequence]] = [[] for _ in self._workers]
+        is_short = len(sequences) <= SHORT_SENTENCES
         for sequence in sequences:
-            index = min(range(len(self._loads)), key=lambda i: self._loads[i].outstanding_work)
-            self._loads[index].add(sequence)
-            self._outstanding[sequence.sequence_id] = _Outstanding(sequence, ticket, index)
+            index = min(range(len(self._loads)), key=lambda i: self._loads[i].work_before(is_short))
+            self._loads[index].add(sequence, is_short=is_short)
+            item = _Outstanding(sequence, ticket, index, is_short)
+            self._outstanding[sequence.sequence_id] = item
             batches[index].append(sequence)
         self._gauges.set_queue_depth(self.num_waiting)
         for worker, batch in zip(self._workers, batches, strict=True):
@@ -333,7 +338,7 @@ class EngineCore:
         if item is None:  # Failed already, when another worker died.
             return
         self._stop_waiting(item)
-        self._loads[item.worker].leave(item.sequence)
+        self._loads[item.worker].leave(item.sequence, is_short=item.is_short)
         item.ticket.results.put_nowait(result)
 
     def _after_change(self) -> None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from service.config import SchedulerConfig
 from service.decoding.beam import BeamSearch
-from service.engine.base import Engine
+from service.engine.base import Decoder, Engine
 from service.errors import DragomanError, EngineStepError
 from service.request import FinishReason, Outcome, Sequence
+from service.scheduler.lanes import Lane
 from service.scheduler.scheduler import Departure, Scheduler
 from service.stats import SequenceStats, StepStats
 
@@ -32,6 +33,14 @@ class StepReport:
     """None when nothing was decoded."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What runs in one lane."""
+
+    decoder: Decoder
+    search: BeamSearch
+
+
 @dataclass(slots=True)
 class _Stopwatch:
     """Seconds and padded tokens of one step's graphs."""
@@ -44,7 +53,7 @@ class _Stopwatch:
 
 
 class Driver:
-    """Scheduler, search and decoder of one worker. Used by one thread."""
+    """The scheduler of one worker, with a search and a decoder for each lane. Used by one thread."""
 
     def __init__(
         self,
@@ -57,8 +66,14 @@ class Driver:
         self.model = model
         self._engine = engine
         self._clock = clock
-        self._decoder = engine.create_decoder()
-        self._search = BeamSearch(eos_id=engine.facts.eos_id, vocab_size=engine.facts.vocab_size)
+        facts = engine.facts
+        self._batches = {
+            lane: _Batch(
+                engine.create_decoder(),
+                BeamSearch(eos_id=facts.eos_id, vocab_size=facts.vocab_size),
+            )
+            for lane in Lane
+        }
         self._scheduler = Scheduler(config, engine.cache_bytes)
 
     @property
@@ -74,17 +89,17 @@ class Driver:
     @property
     def num_rows(self) -> int:
         """Decoder rows."""
-        return self._decoder.num_rows
+        return sum(batch.decoder.num_rows for batch in self._batches.values())
 
     @property
     def live_bytes(self) -> int:
         """Bytes of caches that hold something."""
-        return self._decoder.live_bytes
+        return sum(batch.decoder.live_bytes for batch in self._batches.values())
 
     @property
     def reserved_bytes(self) -> int:
         """Memory held for caches."""
-        return self._decoder.reserved_bytes
+        return sum(batch.decoder.reserved_bytes for batch in self._batches.values())
 
     def add(self, sequence: Sequence) -> None:
         """Let a sentence wait for its turn."""
@@ -99,18 +114,21 @@ class Driver:
         return self._scheduler.seconds_until_step(self._clock())
 
     def step(self) -> StepReport:
-        """Run one iteration of continuous batching: plan, encode the new, decode all, advance the search."""
+        """Run one iteration of continuous batching: plan, encode the new, decode a lane, advance its search."""
         began = self._clock()
         watch = _Stopwatch()
         plan = self._scheduler.schedule(began)
-        departures = plan.departures
-        if plan.kept is not None:
-            self._decoder.gather(self._search.keep(plan.kept))
+        departures, num_sequences = plan.departures, plan.num_running
+        for lane, kept in plan.kept.items():
+            left = self._batches[lane]
+            left.decoder.gather(left.search.keep(kept))
+        batch = self._batches[plan.lane]
         if plan.admitted:
-            departures += self._admit(plan.admitted, watch)
-        num_sequences = self._scheduler.num_running
+            failed = self._admit(batch, plan.admitted, watch)
+            departures += failed
+            num_sequences -= len(failed)
         if num_sequences:
-            departures += self._decode(watch)
+            departures += self._decode(batch, watch)
         return StepReport(
             departures=departures,
             admitted=plan.admitted,
@@ -120,10 +138,11 @@ class Driver:
     def close(self, error: DragomanError, outcome: Outcome) -> list[Departure]:
         """Let every sentence leave."""
         departures = self._scheduler.close(error, outcome, self._clock())
-        self._reset()
+        for batch in self._batches.values():
+            _reset(batch)
         return departures
 
-    def _admit(self, admitted: list[Sequence], watch: _Stopwatch) -> list[Departure]:
+    def _admit(self, batch: _Batch, admitted: list[Sequence], watch: _Stopwatch) -> list[Departure]:
         """Encode sentences and give each a row. When the encoder fails, only they fail."""
         began = self._clock()
         try:
@@ -133,32 +152,29 @@ class Driver:
             )
         except EngineStepError as error:
             return self._scheduler.fail(error, self._clock(), last=len(admitted))
-        self._decoder.admit(encoded)
-        self._search.add([(sequence.options, sequence.max_length) for sequence in admitted])
+        batch.decoder.admit(encoded)
+        batch.search.add([(sequence.options, sequence.max_length) for sequence in admitted])
         watch.encode_seconds = self._clock() - began
         watch.encoder_padded_tokens = encoded.num_padded_tokens
         self._scheduler.note_encoded(admitted, watch.encode_seconds)
         return []
 
-    def _decode(self, watch: _Stopwatch) -> list[Departure]:
-        """One decoder step of all rows. When it fails, the sentences that run fail and nothing of them stays."""
-        watch.num_rows = self._decoder.num_rows
-        watch.decoder_padded_tokens = watch.num_rows * self._decoder.longest_source
+    def _decode(self, batch: _Batch, watch: _Stopwatch) -> list[Departure]:
+        """One decoder step of a lane's rows. When it fails, its sentences fail and nothing of them stays."""
+        decoder, search = batch.decoder, batch.search
+        watch.num_rows = decoder.num_rows
+        watch.decoder_padded_tokens = watch.num_rows * decoder.longest_source
         began = self._clock()
         try:
-            candidates = self._decoder.decode(self._search.num_candidates, self._search.edits())
+            candidates = decoder.decode(search.num_candidates, search.edits())
         except EngineStepError as error:
             departures = self._scheduler.fail(error, self._clock())
-            self._reset()
+            _reset(batch)
             return departures
         watch.decode_seconds = self._clock() - began
-        advance = self._search.advance(candidates)
-        self._decoder.gather(advance.moves)
+        advance = search.advance(candidates)
+        decoder.gather(advance.moves)
         return self._scheduler.finish(advance.answers, self._clock())
-
-    def _reset(self) -> None:
-        self._decoder.reset()
-        self._search.reset()
 
     def _step_stats(
         self, watch: _Stopwatch, num_sequences: int, seconds: float
@@ -175,6 +191,11 @@ class Driver:
             encoder_padded_tokens=watch.encoder_padded_tokens,
             decoder_padded_tokens=watch.decoder_padded_tokens,
         )
+
+
+def _reset(batch: _Batch) -> None:
+    batch.decoder.reset()
+    batch.search.reset()
 
 
 def sequence_stats(model: str, departure: Departure) -> SequenceStats:

@@ -55,14 +55,17 @@ class WorkerLoad:
     def __init__(self) -> None:
         self.outstanding_work = 0
         """Of the sentences that wait or run."""
+        self.outstanding_short_work = 0
+        """Of them, those of short requests."""
         self.num_waiting = 0
         self._lines: dict[str, _Line] = {}
         self._row_steps_per_second = _RecentRatio(_HALF_LIFE_SECONDS)
         self._targets_per_source = _RecentRatio(_HALF_LIFE_TOKENS)
 
-    def add(self, sequence: Sequence) -> None:
-        """A sentence was given to the worker."""
+    def add(self, sequence: Sequence, *, is_short: bool = False) -> None:
+        """A sentence was given to the worker; tell whether its request is a short one."""
         self.outstanding_work += work_of(sequence)
+        self.outstanding_short_work += is_short * work_of(sequence)
         self.num_waiting += 1
         line = self._lines.setdefault(sequence.request_id, _Line())
         line.count += 1
@@ -77,9 +80,14 @@ class WorkerLoad:
         if not line.count:
             del self._lines[sequence.request_id]
 
-    def leave(self, sequence: Sequence) -> None:
-        """A sentence left."""
+    def leave(self, sequence: Sequence, *, is_short: bool = False) -> None:
+        """A sentence left; told as it was to `add`."""
         self.outstanding_work -= work_of(sequence)
+        self.outstanding_short_work -= is_short * work_of(sequence)
+
+    def work_before(self, is_short: bool) -> tuple[int, int]:
+        """How busy the worker is for a request: short ones do not wait for documents. Compare with other workers'."""
+        return (self.outstanding_short_work if is_short else 0), self.outstanding_work
 
     def learn_speed(self, row_steps: int, seconds: float) -> None:
         """The worker did so much in so many seconds while others waited, so with a full batch."""

@@ -1,9 +1,9 @@
 """Stage 4 of 10, part 1: who waits, and who is next.
 
-Requests take turns. Those that are short, or of which nothing runs, do so before long ones that have a part of theirs
-running: a document of a thousand sentences does not stand before one short call, and a flood of short calls leaves
-every document one sentence at least. Within a request the oldest sentence comes first, or, beside company of a given
-length, the one of its oldest that is most like it. Pure data structure: no clock, no limits.
+Requests take turns. Those that are short, or of which nothing runs, do so before long ones ("documents") that have a
+part of theirs running: a document of a thousand sentences does not stand before one short call, and a flood of short
+calls leaves every document one sentence at least. Within a request the oldest sentence comes first, or, beside company
+of a given length, the one of its oldest that is most like it. Pure data structure: no clock, no limits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from itertools import chain, islice
 
 from service.request import Sequence
 
-__all__ = ["WaitingQueue"]
+__all__ = ["SHORT_SENTENCES", "WaitingQueue"]
 
 _Line = OrderedDict[int, Sequence]
 """The waiting sentences of one request."""
 
-_SHORT_SENTENCES = 4
+SHORT_SENTENCES = 4
 """A request is short while no more sentences of it wait or run here."""
 
 
@@ -35,6 +35,8 @@ class WaitingQueue:
         self._preferred: OrderedDict[str, _Line] = OrderedDict()
         """Lines of requests that are short or of which nothing runs."""
         self._others: OrderedDict[str, _Line] = OrderedDict()
+        self._new_documents: OrderedDict[str, None] = OrderedDict()
+        """Those of the preferred that are not short, in their order."""
         self._request_of: dict[int, str] = {}
         self._num_running: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
@@ -56,9 +58,13 @@ class WaitingQueue:
         """Whether a request is short, waiting or running."""
         return self._num_short > 0
 
+    def is_short(self, request_id: str) -> bool:
+        """Whether a request has few sentences here, waiting and running together."""
+        return 0 < self._sizes[request_id] <= SHORT_SENTENCES
+
     def is_preferred(self, request_id: str) -> bool:
         """Whether a request is short, or nothing of it runs."""
-        return self._is_short(request_id) or not self._num_running[request_id]
+        return self.is_short(request_id) or not self._num_running[request_id]
 
     def add(self, sequence: Sequence) -> None:
         """Append a sentence to its request's line."""
@@ -101,8 +107,25 @@ class WaitingQueue:
             window: How many of the request's oldest sentences may be chosen from.
         """
         line = next(chain(self._preferred.values(), self._others.values()), None)
-        if line is None:
-            return None
+        return None if line is None else self._choose(line, like_length, window)
+
+    def peek_document(self, like_length: int | None = None, window: int = 1) -> Sequence | None:
+        """As `peek`, of requests that are not short."""
+        new = next(iter(self._new_documents), None)
+        line = next(iter(self._others.values()), None) if new is None else self._preferred[new]
+        return None if line is None else self._choose(line, like_length, window)
+
+    def count_next(self, most: int) -> int:
+        """How many sentences are next, of requests that are preferred where there are any; no more than `most`."""
+        lines = self._preferred or self._others
+        return min(most, sum(map(len, islice(lines.values(), most))))
+
+    def count_documents(self, most: int) -> int:
+        """How many sentences wait of documents that have a part of theirs running; no more than `most`."""
+        return min(most, sum(map(len, islice(self._others.values(), most))))
+
+    @staticmethod
+    def _choose(line: _Line, like_length: int | None, window: int) -> Sequence:
         if like_length is None:
             return next(iter(line.values()))
         return min(
@@ -126,17 +149,20 @@ class WaitingQueue:
             group[request_id] = line
         elif not line:
             self._drop(request_id)
+        is_new_document = group is self._preferred and not self.is_short(request_id)
+        if line and is_new_document:
+            self._new_documents.setdefault(request_id)
+        else:
+            self._new_documents.pop(request_id, None)
 
     def _drop(self, request_id: str) -> None:
         self._preferred.pop(request_id, None)
         self._others.pop(request_id, None)
+        self._new_documents.pop(request_id, None)
 
     def _resize(self, request_id: str, change: int) -> None:
-        self._num_short -= self._is_short(request_id)
+        self._num_short -= self.is_short(request_id)
         self._sizes[request_id] += change
         if not self._sizes[request_id]:
             del self._sizes[request_id]
-        self._num_short += self._is_short(request_id)
-
-    def _is_short(self, request_id: str) -> bool:
-        return 0 < self._sizes[request_id] <= _SHORT_SENTENCES
+        self._num_short += self.is_short(request_id)

@@ -1,7 +1,8 @@
 """Stages 4 and 8 of 10: decide which sentences run in the next step, and what becomes of those that leave.
 
-Pure policy: no tensors, no I/O, no clock of its own. A sentence is waiting, then running, then gone with exactly one
-`Departure`. Aborts and deadlines are applied by `schedule`, so before the next step.
+Pure policy: no tensors, no I/O, no clock of its own. A sentence is waiting, then running in one of two lanes, then gone
+with exactly one `Departure`. A step is that of one lane. Aborts and deadlines are applied by `schedule`, so before the
+next step, in both lanes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from service.config import SchedulerConfig
 from service.errors import CancelledRequestError, DeadlineError, DragomanError, EngineStepError
 from service.request import Hypothesis, Outcome, Sequence, SequenceResult
 from service.scheduler.budget import BatchBudget, CacheBytes
+from service.scheduler.lanes import Lane, Turns
 from service.scheduler.queue import WaitingQueue
 
 __all__ = ["Departure", "Scheduler", "StepPlan"]
@@ -20,6 +22,8 @@ __all__ = ["Departure", "Scheduler", "StepPlan"]
 _DEADLINES_KEPT = 1024
 _IDLE_ENCODES = 4
 """Runs of the encoder in one step while nobody is decoding: nobody is held up, but an abort must not wait long."""
+_GROUP = 8
+"""Sentences that join together where not all that wait find room: one by one, the encoder costs twice as much."""
 
 
 @dataclass(slots=True)
@@ -29,6 +33,8 @@ class _Tracked:
     sequence: Sequence
     arrived: float
     admitted: float | None = None
+    lane: Lane = Lane.SHORT
+    """Where it runs."""
     encode_seconds: float = 0.0
 
 
@@ -49,12 +55,14 @@ class Departure:
 class StepPlan:
     """What to do before and in the next step."""
 
+    lane: Lane = Lane.SHORT
+    """Whose sentences run in the next step."""
     departures: list[Departure] = field(default_factory=list)
     """Sentences that were aborted or expired."""
-    kept: list[int] | None = None
-    """Which of the sentences that ran in the last step go on, ascending; None when all do."""
+    kept: dict[Lane, list[int]] = field(default_factory=dict)
+    """Which of the sentences that ran in a lane's last step go on, ascending; only of lanes that somebody left."""
     admitted: list[Sequence] = field(default_factory=list)
-    """Sentences that join, in the order in which they follow those that go on."""
+    """Sentences that join the lane, in the order in which they follow those that go on."""
     num_running: int = 0
     """Sentences of the next step, those that join included."""
 
@@ -65,7 +73,10 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, cache_bytes: CacheBytes) -> None:
         self._config = config
         self._waiting = WaitingQueue()
-        self._running: list[int] = []
+        self._running: dict[Lane, list[int]] = {lane: [] for lane in Lane}
+        self._turns = Turns()
+        self._lane = Lane.SHORT
+        self._began = 0.0
         self._tracked: dict[int, _Tracked] = {}
         self._aborted: dict[int, None] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -78,8 +89,8 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Sentences that are being decoded."""
-        return len(self._running)
+        """Sentences that are being decoded, in both lanes."""
+        return sum(map(len, self._running.values()))
 
     @property
     def num_deadlines(self) -> int:
@@ -103,7 +114,7 @@ class Scheduler:
         """How long to wait for company before the next step: 0 for none, None when there is nothing to do."""
         if not self._tracked:
             return None
-        if self._running or self._aborted:
+        if self.num_running or self._aborted:
             return 0.0
         delay = self._config.max_queue_delay_seconds
         if not delay or self._fills_a_batch():
@@ -112,11 +123,16 @@ class Scheduler:
         return max(0.0, oldest + delay - now)
 
     def schedule(self, now: float) -> StepPlan:
-        """Plan the next step: who leaves before it, who joins it."""
+        """Plan the next step: who leaves before it, whose it is, who joins it."""
         departures, kept = self._drop_aborted_and_expired(now)
+        self._lane, self._began = self._choose_lane(), now
         admitted = self._admit(now)
         return StepPlan(
-            departures=departures, kept=kept, admitted=admitted, num_running=len(self._running)
+            lane=self._lane,
+            departures=departures,
+            kept=kept,
+            admitted=admitted,
+            num_running=len(self._running[self._lane]),
         )
 
     def note_encoded(self, sequences: list[Sequence], seconds: float) -> None:
@@ -125,24 +141,26 @@ class Scheduler:
             self._tracked[sequence.sequence_id].encode_seconds = seconds
 
     def finish(self, answers: dict[int, tuple[Hypothesis, ...]], now: float) -> list[Departure]:
-        """Let sentences leave with their answers.
+        """End a step; let sentences leave with their answers.
 
         Args:
-            answers: Hypotheses, best first, by the sentence's place among those that run.
+            answers: Hypotheses, best first, by the sentence's place among those that ran.
             now: When they left.
         """
+        self._turns.charge(self._lane, now - self._began)
         if not answers:
             return []
+        running = self._running[self._lane]
         departures = [
-            self._answer(self._running[place], hypotheses, now)
-            for place, hypotheses in answers.items()
+            self._answer(running[place], hypotheses, now) for place, hypotheses in answers.items()
         ]
         self._forget_departed()
         return departures
 
     def fail(self, error: DragomanError, now: float, *, last: int | None = None) -> list[Departure]:
-        """Let sentences that run leave with an error: all, or the `last` that joined."""
-        failed = self._running if last is None else self._running[len(self._running) - last :]
+        """Let sentences of the step leave with an error: all, or the `last` that joined."""
+        running = self._running[self._lane]
+        failed = running if last is None else running[len(running) - last :]
         departures = [self._depart(i, Outcome.FAILED, now, error=error) for i in failed]
         self._forget_departed()
         return departures
@@ -163,7 +181,9 @@ class Scheduler:
             self._deadlines = [item for item in self._deadlines if item[1] in self._tracked]
             heapq.heapify(self._deadlines)
 
-    def _drop_aborted_and_expired(self, now: float) -> tuple[list[Departure], list[int] | None]:
+    def _drop_aborted_and_expired(
+        self, now: float
+    ) -> tuple[list[Departure], dict[Lane, list[int]]]:
         departures = [
             self._depart(i, Outcome.CANCELLED, now, error=CancelledRequestError("Cancelled."))
             for i in self._aborted
@@ -176,36 +196,95 @@ class Scheduler:
                 error = DeadlineError("The deadline passed before the translation was ready.")
                 departures.append(self._depart(sequence_id, Outcome.EXPIRED, now, error=error))
         if not departures:
-            return departures, None
-        kept = [place for place, i in enumerate(self._running) if i in self._tracked]
-        if len(kept) == len(self._running):
-            return departures, None
+            return departures, {}
+        kept = {
+            lane: [place for place, i in enumerate(running) if i in self._tracked]
+            for lane, running in self._running.items()
+        }
+        kept = {
+            lane: places for lane, places in kept.items() if len(places) < len(self._running[lane])
+        }
         self._forget_departed()
         return departures, kept
 
+    def _choose_lane(self) -> Lane:
+        """Whose step is next: that of a document whose turn has come, else that of either lane that can go on."""
+        head = self._waiting.peek()
+        head_fits = head is not None and self.budget.fits(head)
+        short_is_next = head is not None and self._waiting.is_short(head.request_id)
+        if (
+            head is not None
+            and head_fits
+            and not short_is_next
+            and self._waiting.is_preferred(head.request_id)
+        ):
+            return Lane.DOCUMENTS
+        short_can = bool(self._running[Lane.SHORT]) or (head_fits and short_is_next)
+        documents_can = bool(self._running[Lane.DOCUMENTS]) or self._next_document() is not None
+        if short_can and documents_can:
+            return self._turns.choose()
+        self._turns.forget()
+        return Lane.DOCUMENTS if documents_can else Lane.SHORT
+
     def _admit(self, now: float) -> list[Sequence]:
-        """Take waiting sentences in their turn while they fit. The first one that does not fit ends it.
+        """Take waiting sentences of the lane in their turn while they fit. The first one that does not fit ends it.
 
         So nobody who needs much room is passed for ever by those who need little. While short requests are there,
-        documents do not fill the batch to the brim: short requests find room at once, and steps that are short.
+        documents do not fill the batch to the brim, so that short requests find room at once.
         """
         admitted: list[Sequence] = []
         like_length: int | None = None
-        encode_tokens = self._config.max_encode_tokens * (1 if self._running else _IDLE_ENCODES)
+        running = self._running[self._lane]
+        encode_tokens = self._config.max_encode_tokens * (1 if self.num_running else _IDLE_ENCODES)
+        next_of_lane = self._next_short if self._lane is Lane.SHORT else self._next_document
         while True:
-            sequence = self._waiting.peek(like_length, self._config.length_window)
-            if sequence is None or not self.budget.fits(sequence) or self._must_share(sequence):
+            sequence = next_of_lane(like_length)
+            if sequence is None or (not admitted and running and self._must_gather(sequence)):
                 return admitted
             length = len(sequence.source_ids)
             if admitted and length > encode_tokens:
                 return admitted
             encode_tokens -= length
             like_length = like_length or length
-            self._waiting.take(sequence.sequence_id)
-            self.budget.reserve(sequence)
-            self._running.append(sequence.sequence_id)
-            self._tracked[sequence.sequence_id].admitted = now
+            self._start(sequence, now)
             admitted.append(sequence)
+
+    def _start(self, sequence: Sequence, now: float) -> None:
+        """Let a waiting sentence join the lane."""
+        self._waiting.take(sequence.sequence_id)
+        self.budget.reserve(sequence)
+        self._running[self._lane].append(sequence.sequence_id)
+        tracked = self._tracked[sequence.sequence_id]
+        tracked.admitted, tracked.lane = now, self._lane
+
+    def _next_short(self, like_length: int | None = None) -> Sequence | None:
+        """The sentence whose turn it is, if its request is short and it fits."""
+        sequence = self._waiting.peek(like_length, self._config.length_window)
+        if sequence is None or not self._waiting.is_short(sequence.request_id):
+            return None
+        return sequence if self.budget.fits(sequence) else None
+
+    def _next_document(self, like_length: int | None = None) -> Sequence | None:
+        """The document's sentence that may join: it fits, and so does a short request that stands before it."""
+        sequence = self._waiting.peek_document(like_length, self._config.length_window)
+        if sequence is None or not self.budget.fits(sequence) or self._must_share(sequence):
+            return None
+        head = self._waiting.peek()
+        return sequence if head is None or self.budget.fits(head) else None
+
+    def _must_gather(self, sequence: Sequence) -> bool:
+        """Whether a sentence must wait because not all that wait find room, and what there is holds no group yet."""
+        beam_size = sequence.options.beam_size
+        if self._lane is Lane.SHORT:
+            limit, count = self._config.max_batch_rows, self._waiting.count_next(_GROUP)
+        elif self._waiting.is_preferred(sequence.request_id):
+            return False
+        else:
+            is_shared = self._waiting.has_short_requests
+            limit = self._config.max_shared_rows if is_shared else self._config.max_batch_rows
+            count = self._waiting.count_documents(_GROUP)
+        group = min(count * beam_size, limit // 4)
+        return self.budget.rows + group > limit
 
     def _must_share(self, sequence: Sequence) -> bool:
         """Whether a further sentence of a document must wait for the sake of short requests."""
@@ -252,4 +331,7 @@ class Scheduler:
         )
 
     def _forget_departed(self) -> None:
-        self._running = [i for i in self._running if i in self._tracked]
+        self._running = {
+            lane: [i for i in running if i in self._tracked]
+            for lane, running in self._running.items()
+        }

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.config import SchedulerConfig
 from service.request import FinishReason, Hypothesis, Outcome, Sequence
+from service.scheduler.lanes import Lane
 from service.scheduler.scheduler import Departure, Scheduler
 from tests.builders import make_sequence
 
@@ -29,7 +30,7 @@ def cache_bytes(rows: int, target_length: int, sentences: int, source_length: in
 
 arrivals = st.builds(
     lambda request, length, beam, limit, patience: (request, length, beam, limit, patience),
-    st.sampled_from("abc"),
+    st.sampled_from("aaab"),  # long enough to become documents, too
     st.integers(1, 12),
     st.sampled_from([1, 2, 4, 8]),
     st.integers(1, 30),
@@ -52,7 +53,7 @@ class Storm:
     scheduler: Scheduler = field(default_factory=lambda: Scheduler(LIMITS, cache_bytes))
     now: float = 0.0
     added: list[Sequence] = field(default_factory=list)
-    running: list[Sequence] = field(default_factory=list)
+    lanes: dict[Lane, list[Sequence]] = field(default_factory=lambda: {lane: [] for lane in Lane})
     admitted: list[Sequence] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
 
@@ -76,15 +77,17 @@ class Storm:
     def step(self, finishing: set[int]) -> None:
         self.now += 1.0
         plan = self.scheduler.schedule(self.now)
-        if plan.kept is not None:
-            self.running = [self.running[place] for place in plan.kept]
-        self.running += plan.admitted
+        for lane, kept in plan.kept.items():
+            self.lanes[lane] = [self.lanes[lane][place] for place in kept]
+        running = self.lanes[plan.lane]
+        running += plan.admitted
         self.admitted += plan.admitted
         self.leave(plan.departures)
-        self.check(plan.num_running)
-        places = sorted(place for place in finishing if place < len(self.running))
+        assert plan.num_running == len(running)
+        self.check()
+        places = sorted(place for place in finishing if place < len(running))
         self.leave(self.scheduler.finish(dict.fromkeys(places, ANSWER), self.now))
-        self.running = [s for place, s in enumerate(self.running) if place not in places]
+        self.lanes[plan.lane] = [s for place, s in enumerate(running) if place not in places]
 
     def leave(self, departures: list[Departure]) -> None:
         self.departures += departures
@@ -94,17 +97,18 @@ class Storm:
                 assert deadline is not None
                 assert deadline <= self.now
 
-    def check(self, num_running: int) -> None:
+    def check(self) -> None:
         """Never over budget, by a count of our own."""
-        assert num_running == len(self.running)
-        rows = sum(sequence.options.beam_size for sequence in self.running)
-        longest = max((len(sequence.source_ids) for sequence in self.running), default=0)
-        furthest = max((sequence.max_length for sequence in self.running), default=0)
+        running = [sequence for lane in self.lanes.values() for sequence in lane]
+        assert self.scheduler.num_running == len(running)
+        rows = sum(sequence.options.beam_size for sequence in running)
+        longest = max((len(sequence.source_ids) for sequence in running), default=0)
+        furthest = max((sequence.max_length for sequence in running), default=0)
         assert rows == self.scheduler.budget.rows <= LIMITS.max_batch_rows
         assert rows * longest <= LIMITS.max_batch_tokens
-        held = cache_bytes(rows, furthest, len(self.running), longest)
+        held = cache_bytes(rows, furthest, len(running), longest)
         assert held == self.scheduler.budget.reserved_bytes <= LIMITS.max_cache_bytes
-        for sequence in self.running:
+        for sequence in running:
             assert sequence.deadline is None or sequence.deadline > self.now
 
 
@@ -116,7 +120,7 @@ def test_no_sentence_is_lost_or_answered_twice_and_budgets_return_to_zero(
     storm = Storm()
     for name, argument in storm_events:
         getattr(storm, name)(argument)
-    for _ in range(len(storm.added) + 1):
+    for _ in range(2 * len(storm.added) + 1):
         storm.step(set(range(LIMITS.max_batch_rows)))
     left = Counter(departure.result.sequence_id for departure in storm.departures)
     assert left == Counter(sequence.sequence_id for sequence in storm.added)
@@ -133,7 +137,7 @@ def test_first_come_is_first_served_within_a_class(storm_events: list[tuple[str,
     storm = Storm()
     for name, argument in storm_events:
         getattr(storm, name)(argument)
-    for _ in range(len(storm.added) + 1):
+    for _ in range(2 * len(storm.added) + 1):
         storm.step(set(range(LIMITS.max_batch_rows)))
     classes: dict[tuple[str, int], list[int]] = {}
     for sequence in storm.admitted:

@@ -41,7 +41,7 @@ def test_a_call_joins_at_the_next_step_or_waits_for_the_end_of_a_batch() -> None
     document, call = ("40",) * 32, ("5",)
     other = ("40",) * 32  # both workers are busy
     waits = (0.0, document), (0.5, other), (1.5, call)
-    assert _run(Continuous, *waits)[2] == pytest.approx(5.5)
+    assert 5.0 < _run(Continuous, *waits)[2] < 10.0  # beside it the document has its share of time
     assert _run(Batcher, *waits)[2] > 40.0
 
 

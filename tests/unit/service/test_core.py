@@ -20,6 +20,7 @@ from service.errors import (
     OverloadedError,
 )
 from service.request import Outcome, Sequence, SequenceResult
+from service.scheduler.lanes import Lane
 from tests.asynchronous import run_async
 from tests.builders import make_sequence
 from tests.fakes import (
@@ -64,6 +65,13 @@ async def collect(core: EngineCore, sequences: list[Sequence]) -> dict[int, Sequ
         assert result.sequence_id not in results
         results[result.sequence_id] = result
     return results
+
+
+def admitted_by_workers(engine: FakeEngine) -> list[int]:
+    """How many sentences each worker translated, ascending."""
+    counts = [decoder.num_admitted for decoder in engine.decoders]
+    firsts = range(0, len(counts), len(Lane))  # a decoder for each lane
+    return sorted(sum(counts[first : first + len(Lane)]) for first in firsts)
 
 
 class Gate:
@@ -342,7 +350,21 @@ async def test_work_goes_to_the_worker_that_has_least() -> None:
         await asyncio.sleep(0)
         gate.open()
         await task
-        assert sorted(decoder.num_admitted for decoder in engine.decoders) == [1, 6]
+        assert admitted_by_workers(engine) == [1, 6]
+
+
+@run_async
+async def test_a_short_call_goes_where_fewer_short_calls_are_whatever_documents_there_are() -> None:
+    gate = Gate()
+    engine = FakeEngine(copy_script(V), vocab_size=V, before_step=gate)
+    async with running(engine, num_workers=2) as core:
+        document = [make_sequence((1,) * 12), *(make_sequence((2, EOS)) for _ in range(4))]
+        calls = [[make_sequence((3, EOS), request_id=f"call {number}")] for number in range(2)]
+        tasks = [asyncio.create_task(collect(core, each)) for each in (document, *calls)]
+        await asyncio.sleep(0)
+        gate.open()
+        await asyncio.gather(*tasks)
+        assert admitted_by_workers(engine) == [2, 5]
 
 
 @run_async

@@ -132,6 +132,45 @@ def test_a_failed_decoder_step_fails_those_that_ran_and_nobody_else() -> None:
     assert_empty(driver)
 
 
+def test_a_failed_step_of_a_document_leaves_short_calls_alone() -> None:
+    engine = FakeEngine(copy_script(V), vocab_size=V)
+    driver = create(engine)
+    document = [make_sequence((4, 5, 6, EOS), request_id="document") for _ in range(9)]
+    for sequence in document:
+        driver.add(sequence)
+    driver.add(call := make_sequence((7, EOS), request_id="call"))
+    driver.step()
+    driver.step()
+    assert (driver.num_running, driver.num_waiting) == (10, 0)
+    engine.before_step = failing_once("broken")
+    while driver.num_running == 10:
+        departed = driver.step().departures
+    assert {departure.sequence.request_id for departure in departed} in (
+        {"document"},
+        {"call"},
+    )
+    results = {d.result.sequence_id: d.result for d in departed} | run(driver)
+    failed = {i for i, result in results.items() if result.outcome is Outcome.FAILED}
+    assert failed in ({call.sequence_id}, {s.sequence_id for s in document})
+    assert_empty(driver)
+
+
+def test_a_document_does_not_change_the_answers_of_short_calls() -> None:
+    engine = FakeEngine(random_script(V, sharpness=1.5), vocab_size=V)
+    sources = [tuple(range(1, n)) for n in range(2, 8)]
+    answers = []
+    for num_companions in (0, 30):
+        driver = create(engine, max_batch_rows=24)
+        for number in range(num_companions):
+            driver.add(make_sequence((number % V, 3), request_id="document", beam_size=4))
+        calls = [make_sequence(s, request_id=str(s), beam_size=3) for s in sources]
+        for call in calls:
+            driver.add(call)
+        results = run(driver)
+        answers.append([results[call.sequence_id].hypotheses for call in calls])
+    assert answers[0] == answers[1]
+
+
 def test_a_failed_encoder_fails_only_those_that_joined() -> None:
     failing = failing_once()
 

@@ -66,3 +66,15 @@ def test_everything_given_back_leaves_nothing() -> None:
         load.leave(sequence)
     assert (load.outstanding_work, load.num_waiting) == (0, 0)
     assert load.seconds_until_free() == 0.0
+
+
+def test_short_requests_do_not_wait_for_documents() -> None:
+    documents, calls = WorkerLoad(), WorkerLoad()
+    document, call = make_sequence((1,) * 90), make_sequence((1,) * 5)
+    documents.add(document)
+    calls.add(call, is_short=True)
+    assert documents.work_before(is_short=True) < calls.work_before(is_short=True)
+    assert documents.work_before(is_short=False) > calls.work_before(is_short=False)
+    documents.leave(document)
+    calls.leave(call, is_short=True)
+    assert documents.work_before(is_short=True) == calls.work_before(is_short=True) == (0, 0)

@@ -119,3 +119,37 @@ def test_nothing_is_remembered_of_requests_that_are_gone() -> None:
     queue.add(sentence("c"))
     queue.add(again := sentence("a"))
     assert [each.request_id for each in take_all(queue)] == ["c", again.request_id]
+
+
+def test_documents_can_be_asked_for_alone() -> None:
+    calls = [sentence("call"), sentence("other call")]
+    d = [sentence("document", length) for length in (9, 4, 5, 3, 8, 7)]
+    e = [sentence("other document") for _ in range(6)]
+    queue = fill(calls[0], *d, *e, calls[1])
+    assert queue.peek() is calls[0]
+    assert queue.peek_document() is d[0]
+    queue.take(d[0].sequence_id)
+    assert queue.peek_document() is e[0]  # nothing of it runs
+    queue.take(e[0].sequence_id)
+    assert queue.peek_document(3, 4) is d[3]
+    assert fill(*calls).peek_document() is None
+
+
+def test_a_document_that_becomes_short_is_none_any_more() -> None:
+    queue = fill(*(d := [sentence("document") for _ in range(5)]))
+    assert queue.peek_document() is d[0]
+    queue.remove(d[0].sequence_id)
+    assert queue.peek_document() is None
+    assert queue.peek() is d[1]
+    queue.add(sentence("document"))
+    assert queue.peek_document() is d[1]
+
+
+def test_only_as_many_are_counted_as_matter() -> None:
+    queue = fill(*(d := [sentence("document") for _ in range(9)]))
+    queue.take(d[0].sequence_id)
+    assert [queue.count_documents(most) for most in (3, 8, 20)] == [3, 8, 8]
+    assert queue.count_next(20) == 8
+    queue.add(sentence("call"))
+    assert queue.count_next(20) == 1
+    assert queue.count_documents(20) == 8

@@ -11,7 +11,8 @@ from service.errors import (
     DrainingError,
     EngineStepError,
 )
-from service.request import FinishReason, Hypothesis, Outcome
+from service.request import FinishReason, Hypothesis, Outcome, Sequence
+from service.scheduler.lanes import Lane
 from service.scheduler.scheduler import Scheduler
 from tests.builders import make_sequence
 
@@ -78,22 +79,111 @@ def test_a_document_alone_fills_the_batch() -> None:
     assert len(scheduler.schedule(0.0).admitted) == 4
 
 
+def add_document(scheduler: Scheduler, name: str = "document", count: int = 9) -> list[Sequence]:
+    sequences = [make_sequence(request_id=name, beam_size=4) for _ in range(count)]
+    for sequence in sequences:
+        scheduler.add(sequence, 0.0)
+    return sequences
+
+
 def test_documents_leave_rows_to_short_calls_while_there_are_any() -> None:
     scheduler = create(max_batch_rows=16, max_shared_rows=8)
-    for name in ("document", "other document"):
-        for _ in range(9):
-            scheduler.add(make_sequence(request_id=name, beam_size=4), 0.0)
+    add_document(scheduler)
+    add_document(scheduler, "other document")
     scheduler.add(call := make_sequence(request_id="call", beam_size=2), 0.0)
     admitted = [each.request_id for each in scheduler.schedule(0.0).admitted]
-    assert admitted == ["document", "other document", "call"]
-    calls = [make_sequence(request_id=f"call {number}", beam_size=2) for number in range(4)]
+    assert admitted == ["document", "other document"]
+    assert scheduler.schedule(0.0).admitted == [call]
+    calls = [make_sequence(request_id=f"call {number}", beam_size=2) for number in range(3)]
     for each in calls:
         scheduler.add(each, 1.0)
-    assert scheduler.schedule(1.0).admitted == calls[:3]  # to the last row
-    scheduler.abort(call.sequence_id)
-    assert scheduler.schedule(2.0).admitted == calls[3:]
-    scheduler.finish(dict.fromkeys((2, 3, 4, 5), ANSWER), 3.0)
-    assert len(scheduler.schedule(3.0).admitted) == 2  # nobody else is there: documents fill it
+    assert scheduler.schedule(1.0).admitted == calls  # to the last row
+    for each in (call, *calls):
+        scheduler.abort(each.sequence_id)
+    assert len(scheduler.schedule(2.0).admitted) == 2  # nobody else is there: documents fill it
+
+
+def test_short_calls_and_documents_do_not_run_in_the_same_step() -> None:
+    scheduler = create()
+    document = add_document(scheduler)
+    scheduler.add(call := make_sequence(request_id="call"), 0.0)
+    plan = scheduler.schedule(0.0)
+    assert (plan.lane, plan.admitted, plan.num_running) == (Lane.DOCUMENTS, document, 9)
+    scheduler.finish({}, 0.005)
+    plan = scheduler.schedule(0.005)
+    assert (plan.lane, plan.admitted, plan.num_running) == (Lane.SHORT, [call], 1)
+    assert scheduler.num_running == 10
+
+
+def test_both_lanes_go_on_while_both_have_something_to_do() -> None:
+    scheduler = create()
+    add_document(scheduler)
+    scheduler.add(make_sequence(request_id="call"), 0.0)
+    lanes = []
+    for number in range(20):
+        lanes.append(scheduler.schedule(float(number)).lane)
+        scheduler.finish({}, number + 1.0)
+    assert lanes.count(Lane.DOCUMENTS) == 8
+
+
+def test_who_leaves_leaves_the_step_of_the_own_lane() -> None:
+    scheduler = create()
+    document = add_document(scheduler)
+    scheduler.add(call := make_sequence(request_id="call"), 0.0)
+    for _ in range(2):
+        scheduler.schedule(0.0)
+    (departure,) = scheduler.finish({0: ANSWER}, 1.0)
+    assert departure.sequence is call
+    assert scheduler.schedule(1.0).lane is Lane.DOCUMENTS
+    departures = scheduler.fail(EngineStepError("broken"), 1.0)
+    assert [departure.sequence for departure in departures] == document
+
+
+def test_an_aborted_sentence_leaves_its_lane_whosever_step_is_next() -> None:
+    scheduler = create()
+    document = add_document(scheduler)
+    scheduler.schedule(0.0)
+    scheduler.finish({}, 0.1)
+    scheduler.add(make_sequence(request_id="call"), 0.1)
+    scheduler.abort(document[3].sequence_id)
+    plan = scheduler.schedule(0.2)
+    assert plan.lane is Lane.SHORT
+    assert plan.kept == {Lane.DOCUMENTS: [0, 1, 2, 4, 5, 6, 7, 8]}
+
+
+def test_a_sentence_of_a_document_that_needs_much_room_is_not_passed_by_short_calls() -> None:
+    scheduler = create(max_batch_rows=8)
+    scheduler.add(first := make_sequence(request_id="first", beam_size=4), 0.0)
+    scheduler.schedule(0.0)
+    wide = [make_sequence(request_id="document", beam_size=8) for _ in range(9)]
+    for sequence in wide:
+        scheduler.add(sequence, 0.1)
+    scheduler.add(make_sequence(request_id="call", beam_size=1), 0.2)
+    assert scheduler.schedule(0.3).admitted == []
+    scheduler.abort(first.sequence_id)
+    plan = scheduler.schedule(0.4)
+    assert (plan.lane, plan.admitted) == (Lane.DOCUMENTS, wide[:1])
+
+
+def test_sentences_join_a_full_batch_in_groups() -> None:
+    scheduler = create(max_batch_rows=64)
+    document = add_document(scheduler, count=40)
+    assert scheduler.schedule(0.0).admitted == document[:16]
+    for number in range(3):
+        scheduler.finish({0: ANSWER}, number)
+        assert scheduler.schedule(number).admitted == []
+    scheduler.finish({0: ANSWER}, 4.0)
+    assert scheduler.schedule(4.0).admitted == document[16:20]
+
+
+def test_what_fits_joins_at_once_however_few() -> None:
+    scheduler = create(max_batch_rows=64)
+    calls = [make_sequence(request_id=f"call {number}", beam_size=4) for number in range(17)]
+    for call in calls:
+        scheduler.add(call, 0.0)
+    assert scheduler.schedule(0.0).admitted == calls[:16]
+    scheduler.finish({0: ANSWER}, 1.0)
+    assert scheduler.schedule(1.0).admitted == calls[16:]
 
 
 def test_aborted_running_sentence_leaves_before_the_next_step() -> None:
@@ -104,7 +194,7 @@ def test_aborted_running_sentence_leaves_before_the_next_step() -> None:
     scheduler.schedule(0.0)
     scheduler.abort(sequences[1].sequence_id)
     plan = scheduler.schedule(1.0)
-    assert plan.kept == [0, 2]
+    assert plan.kept == {Lane.SHORT: [0, 2]}
     (departure,) = plan.departures
     assert departure.result.outcome is Outcome.CANCELLED
     assert isinstance(departure.result.error, CancelledRequestError)
@@ -146,7 +236,7 @@ def test_deadlines_end_waiting_and_running_sentences() -> None:
         waiting.sequence_id: Outcome.EXPIRED,
     }
     assert all(isinstance(d.result.error, DeadlineError) for d in plan.departures)
-    assert plan.kept == []
+    assert plan.kept == {Lane.SHORT: []}
     assert plan.admitted == [patient]
 
 
@@ -213,7 +303,7 @@ def test_few_source_tokens_join_in_one_step_while_others_are_decoding() -> None:
     scheduler.add(make_sequence((1,) * 20), 0.0)
     assert len(scheduler.schedule(0.0).admitted) == 2
     for length in (6, 4, 1):
-        scheduler.add(make_sequence((1,) * length), 0.0)
+        scheduler.add(make_sequence((1,) * length, request_id="other"), 0.0)
     assert [len(s.source_ids) for s in scheduler.schedule(0.0).admitted] == [6, 4]
     assert [len(s.source_ids) for s in scheduler.schedule(0.0).admitted] == [1]
     scheduler.add(make_sequence((1,) * 50), 0.0)
