@@ -112,7 +112,7 @@ class BenchModel:
             if bundle.manifest.shortlist is None:
                 raise CannotRunError(f"the bundle {bundle.directory} has no shortlist.")
             return load_onnx_engine(bundle)
-        directory = self.directory / f"{self.name}-int8-shortlist"
+        directory = self.directory / f"{self.name}-int8-shortlist-{_exporter_digest()}"
         if not directory.exists():
             with replace_directory(directory) as partial:
                 never = suppressed_ids(self.special_tokens)
