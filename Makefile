@@ -26,7 +26,7 @@ PIP_FLAGS := --disable-pip-version-check --quiet --constraint constraints.txt
 MODELS := en-pt pt-en
 FAST := not slow and not image and not index and not weights and not gpu
 
-.PHONY: help install serve format lint type test test-fast test-all golden protos bundle bench soak independence clean
+.PHONY: help install serve format lint type test test-fast test-all golden protos bundle bundle-gpu bench soak independence clean
 
 include deploy/deploy.mk
 include deploy/monitoring.mk
@@ -69,6 +69,11 @@ bundle: $(DEV_STAMP) ## Export the embedded checkpoints again: int8, into model/
 	for model in $(MODELS); do \
 		$(DEV_PYTHON) -m "model.recipes.$$(echo "$$model" | tr - _)" \
 			--export "model/pretrained/$$model.checkpoint" "model/pretrained/$$model" || exit 1; done
+
+bundle-gpu: $(DEV_STAMP) ## Export the embedded checkpoints to float16, for GPUs, into gpu-bundles/
+	for model in $(MODELS); do \
+		$(DEV_PYTHON) -m "model.recipes.$$(echo "$$model" | tr - _)" --precision float16 \
+			--export "model/pretrained/$$model.checkpoint" "gpu-bundles/$$model" || exit 1; done
 
 soak: $(DEV_STAMP) ## 64 clients for two minutes, 30 % of them cancelling; then everything must be zero
 	$(DEV_PYTHON) -m benchmarks.soak $(ARGS)

@@ -47,13 +47,21 @@ class BundleFacts:
     """Longest source; the server splits longer ones."""
 
 
-def write_bundle(checkpoint: Path, bundle: Path, facts: BundleFacts) -> None:
-    """Export a checkpoint as an int8 bundle, with card, licence, scores, shortlist and calibration that lie beside it.
+def write_bundle(
+    checkpoint: Path, bundle: Path, facts: BundleFacts, precision: str = "int8"
+) -> None:
+    """Export a checkpoint as a bundle, with card and licence that lie beside it.
+
+    In int8 scores, shortlist and calibration come with it: they are of int8.
 
     Raises:
         TrainingError: The export failed; it has told why on stderr.
     """
     command = [sys.executable, "-m", "dragoman", "export", *_arguments(checkpoint, bundle, facts)]
+    if precision == "int8":
+        command += _int8_arguments(checkpoint)
+    else:
+        command += ["--precision", precision]
     done = subprocess.run(command, check=False)
     if done.returncode:
         raise TrainingError(f"{checkpoint}: the export failed; the checkpoint is complete.")
@@ -65,11 +73,14 @@ def _arguments(checkpoint: Path, bundle: Path, facts: BundleFacts) -> Iterator[s
     yield from ("--source", facts.source_language, "--target", facts.target_language)
     yield from ("--license", facts.license)
     yield from ("--max-source-tokens", str(facts.max_source_tokens))
-    for path in sorted(checkpoint.glob("scores.*.json")):
-        yield from ("--scores", str(path))
     for path in (checkpoint / name for name in _COMPANIONS):
         if path.exists():
             yield from ("--file", str(path))
+
+
+def _int8_arguments(checkpoint: Path) -> Iterator[str]:
+    for path in sorted(checkpoint.glob("scores.*.json")):
+        yield from ("--scores", str(path))
     if (checkpoint / _SHORTLIST).exists():
         yield from ("--shortlist", str(checkpoint / _SHORTLIST))
     if (checkpoint / _CALIBRATION).exists():

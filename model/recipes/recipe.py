@@ -163,6 +163,12 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
         metavar=("CHECKPOINT", "BUNDLE"),
         help="train nothing: only make the bundle of a checkpoint",
     )
+    parser.add_argument(
+        "--precision",
+        choices=("int8", "float16"),
+        default="int8",
+        help="of what --export makes; float16 is for GPUs (default: %(default)s)",
+    )
     chosen = parser.parse_args(arguments)
     with one_message(parser.prog):
         _obey(config, chosen)
@@ -171,7 +177,7 @@ def run_command(config: RecipeConfig, arguments: Sequence[str] | None = None) ->
 def _obey(config: RecipeConfig, chosen: argparse.Namespace) -> None:
     if chosen.export:
         checkpoint, bundle = chosen.export
-        write_bundle(checkpoint, bundle, config.bundle)
+        write_bundle(checkpoint, bundle, config.bundle, chosen.precision)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -44,6 +44,20 @@ def test_bundle_takes_what_lies_beside_the_checkpoint(tmp_path):
     assert ranges == (checkpoint / "calibration.safetensors").read_bytes()
 
 
+def test_a_bundle_for_gpus_takes_the_card_but_nothing_of_int8(tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    save_model(checkpoint, make_model(), make_tokenizer())
+    (checkpoint / "README.md").write_text("card")
+    score = {"metric": "BLEU", "value": 1.0, "signature": "nrefs:1"}
+    scores = {"test_set": "devtest", "num_sentences": 2, "scores": [score]}
+    (checkpoint / "scores.devtest.json").write_text(json.dumps(scores))
+    save_shortlist(checkpoint / "shortlist.npz", make_shortlist())
+    write_bundle(checkpoint, tmp_path / "bundle", FACTS, "float16")
+    manifest = load_bundle(tmp_path / "bundle").manifest
+    assert (manifest.precision, manifest.shortlist, manifest.scores) == ("float16", None, ())
+    assert "README.md" in manifest.files
+
+
 def test_failed_export_says_that_the_checkpoint_stays(tmp_path, capfd):
     with pytest.raises(TrainingError, match="the checkpoint is complete"):
         write_bundle(tmp_path / "nothing", tmp_path / "bundle", FACTS)
