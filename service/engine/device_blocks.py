@@ -7,11 +7,13 @@ power of two, each when it is next written, so that memory is not taken anew at 
 from __future__ import annotations
 
 from service.engine.device_graphs import DeviceGraphs
-from service.engine.device_memory import DeviceBlock
+from service.engine.device_memory import MAX_BLOCK_BYTES, DeviceBlock
 
 __all__ = ["TwoBlocks"]
 
 _LEAST_BYTES = 64 * 1024
+_MORE_THAN_ANY_LIMIT = 2**63
+"""So that the scheduler waits before so many rows run."""
 
 
 def _bucket(num_bytes: int) -> int:
@@ -32,8 +34,9 @@ class TwoBlocks:
 
     @staticmethod
     def bytes_for(num_bytes: int) -> int:
-        """Memory held, at most, for a cache of this size."""
-        return 2 * _bucket(num_bytes)
+        """Memory held, at most, for a cache of this size; more than any limit when no block can hold it."""
+        bucket = _bucket(num_bytes)
+        return 2 * bucket if bucket <= MAX_BLOCK_BYTES else _MORE_THAN_ANY_LIMIT
 
     @property
     def num_bytes(self) -> int:

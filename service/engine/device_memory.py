@@ -15,11 +15,11 @@ import onnxruntime as ort
 from service.engine.graph_binding import GraphBinding
 from service.errors import EngineStepError
 
-__all__ = ["WORD_BYTES", "Device", "DeviceArray", "DeviceBinding", "DeviceBlock"]
+__all__ = ["MAX_BLOCK_BYTES", "WORD_BYTES", "Device", "DeviceArray", "DeviceBinding", "DeviceBlock"]
 
 WORD_BYTES = 2
-_MAX_WORDS = 2**31 - 1
-"""CUDA kernels count with 32 bits."""
+MAX_BLOCK_BYTES = WORD_BYTES * (2**31 - 1)
+"""CUDA kernels count words with 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class DeviceBlock:
         """
         self.device = device
         self.num_words = max(1, -(-num_bytes // WORD_BYTES))
-        if self.num_words > _MAX_WORDS:
+        if self.num_bytes > MAX_BLOCK_BYTES:
             raise EngineStepError(f"A block of {num_bytes} bytes is too large for one kernel.")
         try:
             self._value = ort.OrtValue.ortvalue_from_shape_and_type(

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from service.config import SchedulerConfig
 from service.engine.device_blocks import TwoBlocks
 from service.engine.device_graphs import DeviceGraphs
 from tests.device_arrays import CPU
@@ -45,6 +46,11 @@ def test_no_more_is_held_than_was_foretold_and_little_more_than_is_needed(
         assert TwoBlocks.bytes_for(size) <= 2 * max(65536, 1.25 * size + 2)
     blocks.release()
     assert blocks.num_bytes == 0
+
+
+def test_what_no_block_can_hold_is_beyond_any_limit() -> None:
+    most = SchedulerConfig(max_cache_bytes=2**62).max_cache_bytes
+    assert TwoBlocks.bytes_for(2**31) < most < TwoBlocks.bytes_for(2**32)
 
 
 def test_more_needs_no_less() -> None:

@@ -41,7 +41,7 @@ def test_no_memory_is_a_failure_of_the_step(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_block_that_a_kernel_cannot_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_memory, "_MAX_WORDS", 50)
+    monkeypatch.setattr(device_memory, "MAX_BLOCK_BYTES", 100)
     DeviceBlock(CPU, 100)
     with pytest.raises(EngineStepError, match="too large"):
         DeviceBlock(CPU, 101)
