@@ -11,6 +11,7 @@ All sums are float64 of one row each: a sentence's result does not depend on its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,8 +118,22 @@ class _Ranking:
     """Among the best K others."""
 
 
+def _spread(
+    values: NDArray[np.generic], places: IntArray, shape: tuple[int, int], filler: float
+) -> NDArray[Any]:
+    """Lay rows (R, N) out with the same room for each sentence, (B, M)."""
+    spread = np.full(
+        (shape[0] * shape[1] // values.shape[1], values.shape[1]), filler, values.dtype
+    )
+    spread[places] = values
+    return spread
+
+
 class BeamSearch:
     """The open hypotheses of one worker's sentences."""
+
+    _all_banned: Edits | None
+    """The edits when every sentence is too short to end, until rows change."""
 
     def __init__(self, *, eos_id: int, vocab_size: int) -> None:
         self._eos_id = eos_id
@@ -168,9 +183,13 @@ class BeamSearch:
 
     def edits(self) -> Edits:
         """What must not come next."""
-        too_short = self._columns.length + 1 < self._columns.min_tokens
-        if not too_short.any():
+        if not self._any_minimum:
             return NO_EDITS
+        too_short = self._columns.length + 1 < self._columns.min_tokens
+        if too_short.all():
+            if self._all_banned is None:
+                self._all_banned = ban_eos(np.arange(len(self._log_probs)), self._eos_id)
+            return self._all_banned
         return ban_eos(np.flatnonzero(too_short[self._row_sentence]), self._eos_id)
 
     def advance(self, candidates: Candidates) -> Advance:
@@ -187,7 +206,9 @@ class BeamSearch:
         columns.length += 1
         self._note_finished(ranking)
 
-        best_open = np.where(ranking.stays_open, ranking.log_probs, _NEVER).max(axis=1)  # (B,)
+        best_open = np.maximum.reduce(
+            ranking.log_probs, axis=1, where=ranking.stays_open, initial=_NEVER
+        )  # (B,)
         at_limit = columns.length >= columns.max_length
         ended = (columns.bar >= best_open / columns.divisor) | at_limit
         answers: dict[int, tuple[Hypothesis, ...]] = {}
@@ -202,33 +223,26 @@ class BeamSearch:
     def _rank(self, candidates: Candidates) -> _Ranking:
         """Sort the candidates of each sentence, and sort them out."""
         totals = self._log_probs[:, None] + candidates.log_probs  # (R, N) float64
+        token_ids = candidates.token_ids
         num_rows, width = totals.shape
-        num_sentences, most_rows = len(self._sentences), self._most_rows
-        if num_sentences * most_rows == num_rows:
-            grid = totals.reshape(num_sentences, most_rows * width)
-        else:
-            padded = np.full((num_sentences, most_rows, width), _NEVER)
-            padded[self._row_sentence, self._row_offset] = totals
-            grid = padded.reshape(num_sentences, most_rows * width)
+        shape = (len(self._sentences), self._most_rows * width)
+        if shape[0] * self._most_rows != num_rows:
+            places = self._row_sentence * self._most_rows + self._row_offset
+            totals = _spread(totals, places, shape, _NEVER)
+            token_ids = _spread(token_ids, places, shape, 0)
         # Stable: of two equal candidates the one of the earlier row, then the earlier one of that row, comes first.
-        count = min(2 * self._largest_beam, grid.shape[1])
-        order = (-grid).argsort(axis=1, kind="stable")[:, :count]  # (B, M)
-        log_probs = grid[self._sentence_column, order]
-        valid = log_probs > _NEVER
-        offset, column = np.divmod(order, width)
-        rows = self._first_row[:, None] + offset
-        token_ids = candidates.token_ids[np.where(valid, rows, 0), column]
-
-        beam = self._columns.beam_size[:, None]
-        rank = np.arange(count)
-        is_eos = token_ids == self._eos_id
-        other = valid & ~is_eos & (rank < 2 * beam)
+        count = min(2 * self._largest_beam, shape[1])
+        order = (-totals.reshape(shape)).argsort(axis=1, kind="stable")[:, :count]  # (B, M)
+        picked = order + self._sentence_column * shape[1]
+        log_probs, token_ids = totals.take(picked), token_ids.take(picked)
+        valid, is_eos = log_probs > _NEVER, token_ids == self._eos_id
+        other = (valid > is_eos) & self._ranks_below_2k[:, :count]
         return _Ranking(
-            rows=rows,
+            rows=self._first_row[:, None] + order // width,
             token_ids=token_ids,
             log_probs=log_probs,
-            finishes=valid & is_eos & (rank < beam),
-            stays_open=other & (other.cumsum(axis=1) <= beam),
+            finishes=valid & is_eos & self._ranks_below_k[:, :count],
+            stays_open=other & (other.cumsum(axis=1) <= self._columns.beam_size[:, None]),
         )
 
     def _note_finished(self, ranking: _Ranking) -> None:
@@ -314,4 +328,10 @@ class BeamSearch:
         self._row_sentence = sentences.repeat(counts)  # (R,)
         self._row_offset = np.arange(num_rows) - self._first_row[self._row_sentence]  # (R,)
         self._most_rows = int(counts.max(initial=0))
-        self._largest_beam = int(self._columns.beam_size.max(initial=0))
+        beam_size = self._columns.beam_size
+        self._largest_beam = int(beam_size.max(initial=0))
+        ranks = np.arange(2 * self._largest_beam)
+        self._ranks_below_k = ranks < beam_size[:, None]  # (B, 2K)
+        self._ranks_below_2k = ranks < 2 * beam_size[:, None]
+        self._any_minimum = bool(self._columns.min_tokens.any())
+        self._all_banned = None

@@ -67,6 +67,8 @@ class DecoderState:
 
     _lanes: tuple[IntArray, IntArray] | None
     """`lane_rows` and `row_lanes`, until rows move."""
+    _past_lengths: NDArray[np.int32]
+    """By place, as long as `_lanes` hold."""
 
     def __init__(self, shape: CacheShape) -> None:
         self._start_id = shape.start_id
@@ -146,11 +148,11 @@ class DecoderState:
         places = self.places
         input_ids = np.empty(len(places), np.int64)
         input_ids[places] = self._tokens
-        past_lengths = np.empty(len(places), np.int32)
-        past_lengths[places] = self._lengths[self._row_sentence]
         if self._lanes is None:
             self._lanes = self._lay_lanes()
-        return StepInputs(input_ids, past_lengths, *self._lanes)
+            self._past_lengths = np.empty(len(places), np.int32)
+            self._past_lengths[places] = self._lengths[self._row_sentence]
+        return StepInputs(input_ids, self._past_lengths, *self._lanes)
 
     def _lay_lanes(self) -> tuple[IntArray, IntArray]:
         """Give `lane_rows` and `row_lanes` of `StepInputs`."""
@@ -166,6 +168,7 @@ class DecoderState:
     def note_step(self) -> None:
         """The graph wrote one token more of each row."""
         self._lengths = self._lengths + 1
+        self._past_lengths = self._past_lengths + 1
 
     def gather(self, moves: RowMoves) -> None:
         """As `Decoder.gather`."""
