@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from service.engine.graph_binding import GraphBinding
 from service.errors import EngineStepError
 
 __all__ = ["MAX_BLOCK_BYTES", "WORD_BYTES", "Device", "DeviceArray", "DeviceBinding", "DeviceBlock"]
+
+AnyArray = NDArray[np.generic]
 
 WORD_BYTES = 2
 MAX_BLOCK_BYTES = WORD_BYTES * (2**31 - 1)
@@ -101,11 +104,28 @@ class DeviceArray:
 
 
 class DeviceBinding(GraphBinding):
-    """A binding that takes arrays of a device beside those of this process, which are copied over the bus."""
+    """A binding that takes arrays of a device beside those of this process.
+
+    Those of this process are copied over the bus when they are bound, not when the graph runs: so whatever is new is
+    bound again, where the CPU only writes into the array that is bound.
+    """
 
     def __init__(self, session: ort.InferenceSession) -> None:
         super().__init__(session)
         self._device_arrays: dict[str, DeviceArray] = {}
+
+    def run(self) -> None:
+        """Run the graph; copies to the device and from it are complete before it begins and when it returns."""
+        self._binding.synchronize_inputs()
+        super().run()
+        self._binding.synchronize_outputs()
+
+    def feed(self, name: str, array: AnyArray) -> None:
+        """Give the graph an input. An array that is given twice must not have changed between."""
+        if self._fed.get(name) is not array:
+            self._fed[name] = array
+            self._own[name] = own = np.ascontiguousarray(array).reshape(array.shape)
+            self.bind_input(name, own)
 
     def read_device(self, name: str, array: DeviceArray) -> None:
         """Let the graph read an array of the device."""

@@ -13,7 +13,7 @@ from export import signature
 from export.bundle import Bundle, Precision
 from service.engine.base import Decoder
 from service.engine.device_engine import DeviceEngine, load_device_engine
-from service.engine.device_memory import Device
+from service.engine.device_memory import Device, DeviceBinding
 from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
 from service.errors import EngineStepError
 from service.rows import Edits, RowMoves
@@ -148,6 +148,24 @@ def test_caches_are_updated_in_place_in_the_memory_of_the_device(
             (signature.past_self_value(layer), signature.present_self_value(layer)),
         ):
             assert bound[past] == bound[present]
+
+
+def test_what_is_bound_may_be_copied_when_it_is_bound(
+    engine: DeviceEngine, plain: OnnxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU has it: what is written into an array after it was bound does not reach the graph."""
+    bind, copies = DeviceBinding.bind_input, []
+
+    def bind_a_copy(self: DeviceBinding, name: str, array: np.ndarray) -> None:
+        copies.append(array.copy())
+        bind(self, name, copies[-1])
+
+    monkeypatch.setattr(DeviceBinding, "bind_input", bind_a_copy)
+    sequences = random_sequences(engine.facts.vocab_size, 8)
+    found = run(engine, sequences, per_step=3)
+    assert copies
+    monkeypatch.undo()
+    assert found == run(plain, sequences)
 
 
 def test_memory_held_is_at_most_what_was_foretold(engine: DeviceEngine) -> None:
