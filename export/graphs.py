@@ -171,9 +171,12 @@ class _Embedding(nn.Module):
             self.position_table = nn.Parameter(source.positions(torch.arange(max_length)))
 
     def forward(self, ids: Tensor, positions: Tensor, start_from_zero: bool = False) -> Tensor:
-        vectors = self.tokens(ids) * self.scale
+        vectors = self.tokens(ids)
         if start_from_zero:
-            vectors = vectors * (positions > 0).unsqueeze(-1).to(vectors.dtype)
+            factors = torch.tensor([[0.0], [self.scale]], dtype=vectors.dtype)
+            vectors = vectors * F.embedding(positions.clamp(max=1), factors)
+        else:
+            vectors = vectors * self.scale
         output: Tensor = self.norm(vectors + F.embedding(positions, self.position_table))
         return output
 
@@ -332,8 +335,8 @@ def _split_heads(x: Tensor, num_heads: int) -> Tensor:
 
 
 def _mask_bias(mask: Tensor) -> Tensor:
-    bias = (1 - mask).to(torch.float32) * _MASKED  # (B, S)
-    return bias[:, None, None, :]
+    bias = F.embedding(mask, torch.tensor([[_MASKED], [0.0]]))  # (B, S, 1)
+    return bias.reshape(mask.shape[0], 1, 1, mask.shape[1])
 
 
 def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
