@@ -6,11 +6,9 @@ It runs on the same cores as the server that it measures.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
-import grpc.aio
-
+from benchmarks.http2 import Connection, connect
 from export.bundle import Manifest
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.wire import SERVICE_NAME
@@ -46,33 +44,25 @@ def decode_call(answer: bytes) -> list[str]:
 class Caller:
     """Connections to one server."""
 
-    def __init__(self, methods: Sequence[Callable[..., Any]]) -> None:
-        """Take the method of each connection."""
-        self._methods = methods
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        """Take the connections."""
+        self._connections = connections
 
     async def call(self, number: int, message: bytes) -> bytes:
         """Send a message over the connection whose turn it is.
 
         Raises:
-            grpc.aio.AioRpcError: The call failed.
+            CallFailedError: The call failed.
         """
-        answer: bytes = await self._methods[number % len(self._methods)](message)
-        return answer
+        return await self._connections[number % len(self._connections)].call(message)
 
 
 @contextlib.asynccontextmanager
 async def open_caller(address: str, num_connections: int) -> AsyncIterator[Caller]:
     """Connect: as many clients as there are connections."""
-    async with contextlib.AsyncExitStack() as stack:
-        channels = [
-            await stack.enter_async_context(
-                grpc.aio.insecure_channel(
-                    address,
-                    options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)],
-                )
-            )
-            for _ in range(num_connections)
-        ]
-        for channel in channels:
-            await channel.channel_ready()
-        yield Caller([channel.unary_unary(_METHOD) for channel in channels])
+    connections = [await connect(address, _METHOD) for _ in range(num_connections)]
+    try:
+        yield Caller(connections)
+    finally:
+        for connection in connections:
+            connection.close()

@@ -3,7 +3,8 @@
 64 clients, each with a connection of its own, ask for one text after the other; beside it, in turn, the engine alone
 in this process: the same sentences, as many workers, 64 sentences on hand at any time, so its batches are at least as
 full as the server's. The server's side includes everything that the engine alone is spared: the network, the wire
-format, segmenting and tokenizing, metrics and log, and the clients, which run on the same cores.
+format, segmenting and tokenizing, metrics and log, and the clients, which run on the same cores and cost 0.2 ms a call
+(`benchmarks.http2`; those of `grpc.aio` cost 0.5).
 """
 
 from __future__ import annotations
