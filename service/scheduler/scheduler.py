@@ -22,8 +22,10 @@ __all__ = ["Departure", "Scheduler", "StepPlan"]
 _DEADLINES_KEPT = 1024
 _IDLE_ENCODES = 4
 """Runs of the encoder in one step while nobody is decoding: nobody is held up, but an abort must not wait long."""
+_CROWD, _COMPANY, _PATIENCE = 16, 4, 3
+"""Beside a crowd of so many a sentence waits until so many can join together, but no more steps than this."""
 _GROUP = 8
-"""Sentences that join together where not all that wait find room: one by one, the encoder costs twice as much."""
+"""Sentences that join together where not all that wait find room."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class Scheduler:
         self._waiting = WaitingQueue()
         self._running: dict[Lane, list[int]] = {lane: [] for lane in Lane}
         self._turns = Turns()
+        self._num_held = dict.fromkeys(Lane, 0)
+        """Steps of each lane for which somebody was held up to wait for company."""
         self._lane = Lane.SHORT
         self._began = 0.0
         self._tracked: dict[int, _Tracked] = {}
@@ -273,7 +277,10 @@ class Scheduler:
         return sequence if head is None or self.budget.fits(head) else None
 
     def _must_gather(self, sequence: Sequence) -> bool:
-        """Whether a sentence must wait because not all that wait find room, and what there is holds no group yet."""
+        """Whether a sentence must wait for company: one by one the encoder costs twice as much.
+
+        In a full batch it waits until a group finds room, or all who wait; beside many others, for a few steps.
+        """
         beam_size = sequence.options.beam_size
         if self._lane is Lane.SHORT:
             limit, count = self._config.max_batch_rows, self._waiting.count_next(_GROUP)
@@ -284,7 +291,14 @@ class Scheduler:
             limit = self._config.max_shared_rows if is_shared else self._config.max_batch_rows
             count = self._waiting.count_documents(_GROUP)
         group = min(count * beam_size, limit // 4)
-        return self.budget.rows + group > limit
+        if self.budget.rows + group > limit:
+            return True
+        is_crowded = len(self._running[self._lane]) >= _CROWD
+        if is_crowded and count < _COMPANY and self._num_held[self._lane] < _PATIENCE:
+            self._num_held[self._lane] += 1
+            return True
+        self._num_held[self._lane] = 0
+        return False
 
     def _must_share(self, sequence: Sequence) -> bool:
         """Whether a further sentence of a document must wait for the sake of short requests."""

@@ -176,11 +176,38 @@ def test_sentences_join_a_full_batch_in_groups() -> None:
     assert scheduler.schedule(4.0).admitted == document[16:20]
 
 
-def test_what_fits_joins_at_once_however_few() -> None:
-    scheduler = create(max_batch_rows=64)
-    calls = [make_sequence(request_id=f"call {number}", beam_size=4) for number in range(17)]
+def add_calls(scheduler: Scheduler, count: int) -> list[Sequence]:
+    calls = [make_sequence(request_id=f"call {number}", beam_size=4) for number in range(count)]
     for call in calls:
         scheduler.add(call, 0.0)
+    return calls
+
+
+def test_beside_few_others_nobody_is_kept_waiting() -> None:
+    scheduler = create()
+    add_calls(scheduler, 15)
+    assert scheduler.schedule(0.0).num_running == 15
+    (call,) = add_calls(scheduler, 1)
+    assert scheduler.schedule(1.0).admitted == [call]
+
+
+def test_beside_a_crowd_a_sentence_waits_three_steps_for_company() -> None:
+    scheduler = create()
+    add_calls(scheduler, 16)
+    scheduler.schedule(0.0)
+    calls = add_calls(scheduler, 1)
+    for _ in range(3):
+        assert scheduler.schedule(1.0).admitted == []
+    assert scheduler.schedule(1.0).admitted == calls
+    calls = add_calls(scheduler, 3)
+    assert scheduler.schedule(2.0).admitted == []
+    calls += add_calls(scheduler, 1)
+    assert scheduler.schedule(3.0).admitted == calls  # four have found each other
+
+
+def test_the_last_room_is_taken_by_those_who_are_left() -> None:
+    scheduler = create(max_batch_rows=64)
+    calls = add_calls(scheduler, 17)
     assert scheduler.schedule(0.0).admitted == calls[:16]
     scheduler.finish({0: ANSWER}, 1.0)
     assert scheduler.schedule(1.0).admitted == calls[16:]
