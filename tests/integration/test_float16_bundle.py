@@ -17,9 +17,12 @@ from export.bundle import Bundle, Precision
 from export.errors import ExportError
 from export.exporter import Companions, export_bundle
 from export.parity import verify
+from service.config import Config, EngineConfig, ModelsConfig
 from service.engine.device_engine import DeviceEngine, load_device_engine
 from service.engine.device_memory import Device
 from service.engine.onnx_engine import load_onnx_engine
+from service.loading import load_models
+from service.stats import NullObserver
 from tests.companies import random_sequences, run, shuffles
 from tests.tiny_bundles import make_checkpoint, make_facts, make_shortlist
 
@@ -98,6 +101,19 @@ def test_translations_are_nearly_those_of_float32(
 def test_a_cpu_server_refuses_it(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
     assert dragoman.main(["translate", "--bundle", str(bundle.directory), "x"]) != 0
     assert "takes int8 or float32, but this bundle is float16" in capsys.readouterr().err
+
+
+def test_a_server_for_gpus_loads_it_and_warms_it_up(
+    bundle: Bundle, engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the CPU in the place of the GPU."""
+    monkeypatch.setattr("service.loading.check_provider", lambda _: None)
+    monkeypatch.setattr("service.engine.load_engine.load_device_engine", lambda *_, **__: engine)
+    config = Config(
+        models=ModelsConfig(bundles=(str(bundle.directory),)), engine=EngineConfig(provider="cuda")
+    )
+    (model,) = load_models(config, NullObserver())
+    assert (model.provider, model.num_workers) == ("cuda", 1)
 
 
 def test_a_shortlist_goes_with_cpus_only(
