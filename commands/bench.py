@@ -51,10 +51,49 @@ def run(arguments: argparse.Namespace) -> int:
             "works in a checkout only: the measurements are not part of the installed package.",
             exit_code=EXIT_USAGE,
         )
+    _check(arguments)
     if arguments.work is not None:
         return _measure(arguments, arguments.work)
     with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as directory:
         return _measure(arguments, Path(directory))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what would fail, before minutes of measuring."""
+    from benchmarks.parts import PARTS
+
+    names = [part.name for part in PARTS]
+    for name in arguments.only or ():
+        if name not in names:
+            raise _usage(f"there is no part {name!r}; there are {', '.join(names)}.")
+    for path in filter(None, (arguments.json, arguments.png)):
+        if path.is_dir():
+            raise _usage(f"{path} cannot be written: it is a directory.")
+        if not path.parent.is_dir():
+            raise _usage(f"{path} cannot be written: there is no directory {path.parent}.")
+    if arguments.png is not None and arguments.png.suffix != ".png":
+        raise _usage(f"{arguments.png} must end in .png.")
+    if arguments.work is not None and arguments.work.exists() and not arguments.work.is_dir():
+        raise _usage(f"{arguments.work} is no directory.")
+    if arguments.texts is not None:
+        _check_texts(arguments.texts)
+
+
+def _check_texts(path: Path) -> None:
+    from benchmarks.corpus import load_texts
+
+    try:
+        texts = load_texts(path)
+    except OSError as error:
+        raise _usage(f"cannot read {path}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise _usage(f"{path} is not valid UTF-8.") from error
+    if not texts:
+        raise _usage(f"{path} holds no text.")
+
+
+def _usage(message: str) -> CommandError:
+    return CommandError(message, exit_code=EXIT_USAGE)
 
 
 def _measure(arguments: argparse.Namespace, directory: Path) -> int:
@@ -66,12 +105,6 @@ def _measure(arguments: argparse.Namespace, directory: Path) -> int:
     from benchmarks.stand import Stand
     from benchmarks.table import print_report
 
-    names = [part.name for part in PARTS]
-    unknown = [name for name in arguments.only or () if name not in names]
-    if unknown:
-        raise CommandError(
-            f"there is no part {unknown[0]!r}; there are {', '.join(names)}.", exit_code=EXIT_USAGE
-        )
     directory.mkdir(parents=True, exist_ok=True)
     chosen = [part for part in PARTS if not arguments.only or part.name in arguments.only]
     console = rich.console.Console()
