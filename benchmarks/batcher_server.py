@@ -19,6 +19,7 @@ from benchmarks.request_batcher import BatchTranslator, RequestBatcher
 from benchmarks.sentences import create_sentences
 from export.bundle import Bundle, load_bundle
 from model.tokenizer import Tokenizer
+from service.app import tune_interpreter
 from service.config import Config, split_address
 from service.config_file import load_config
 from service.engine.threads import available_cores
@@ -124,6 +125,7 @@ def main() -> int:
     flags: dict[tuple[str, str], object] = {("server", "listen"): options.listen}
     config = load_config(None, os.environ, flags)
     configure_logging(config.log)
+    tune_interpreter()
     bundle = load_bundle(options.bundle)
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
 

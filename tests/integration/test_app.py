@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -14,8 +16,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos.dragoman.v1 import translation_pb2 as pb
-from service.app import Application
-from service.config import Config, MetricsConfig
+from service.app import EXIT_CANNOT_START, Application, serve
+from service.config import Config, MetricsConfig, ModelsConfig, ServerConfig
 from service.wire import SERVICE_NAME
 from tests.fake_app import Running, fake_loader, make_config, make_request, running
 from tests.fakes import FakeDecoder
@@ -370,3 +372,22 @@ def test_two_servers_never_share_a_port(monkeypatch: pytest.MonkeyPatch) -> None
             assert await Application(config).run() == 2
 
     _run(test())
+
+
+def test_a_serving_process_passes_the_interpreter_on_within_half_a_millisecond(
+    tmp_path: Path,
+) -> None:
+    before = sys.getswitchinterval()
+    config = Config(
+        server=ServerConfig(listen="127.0.0.1:0"),
+        metrics=MetricsConfig(listen=""),
+        models=ModelsConfig(bundles=(str(tmp_path / "none"),)),
+    )
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        assert serve(config) == EXIT_CANNOT_START
+        assert sys.getswitchinterval() == pytest.approx(0.0005)
+    finally:
+        sys.setswitchinterval(before)
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
