@@ -10,7 +10,7 @@ import enum
 
 __all__ = ["Lane", "Turns"]
 
-_DOCUMENT_SHARE = 0.4
+_DOCUMENT_SHARE = 0.5
 """Of a worker's time, as long as both lanes have something to do."""
 _LEAST_SECONDS = 1e-6
 """What a step is taken to last at least, so that turns are taken by any clock."""

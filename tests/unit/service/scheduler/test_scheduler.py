@@ -123,7 +123,7 @@ def test_both_lanes_go_on_while_both_have_something_to_do() -> None:
     for number in range(20):
         lanes.append(scheduler.schedule(float(number)).lane)
         scheduler.finish({}, number + 1.0)
-    assert lanes.count(Lane.DOCUMENTS) == 8
+    assert lanes.count(Lane.DOCUMENTS) == 10
 
 
 def test_who_leaves_leaves_the_step_of_the_own_lane() -> None:
