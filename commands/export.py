@@ -139,7 +139,7 @@ def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what came out."""
     from export.errors import ExportError
-    from export.exporter import export_bundle
+    from export.exporter import check_export, export_bundle
 
     _check_usage(arguments)
     facts = _read_facts(arguments)
@@ -147,6 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         logging.ERROR
     )  # it warns of packages that nobody needs here
     try:
+        check_export(arguments.checkpoint, arguments.output, arguments.precision, facts)
         bundle = export_bundle(
             arguments.checkpoint,
             arguments.output,

@@ -72,7 +72,14 @@ from model.errors import ModelError
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
 
-__all__ = ["Companions", "ModelFacts", "export_bundle", "suppressed_ids", "write_graphs"]
+__all__ = [
+    "Companions",
+    "ModelFacts",
+    "check_export",
+    "export_bundle",
+    "suppressed_ids",
+    "write_graphs",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +125,23 @@ class Companions:
     """Model card, licence: copied under their own names."""
 
 
+def check_export(
+    checkpoint_dir: Path, output_dir: Path, precision: Precision, facts: ModelFacts
+) -> None:
+    """Refuse what `export_bundle` would refuse whatever its companions, which may take long to make.
+
+    Raises:
+        ExportError: As `export_bundle`.
+        BundleError: As `export_bundle`.
+    """
+    transformer, tokenizer = _load(checkpoint_dir)
+    manifest = _manifest(facts, precision, transformer.config, tokenizer)
+    faults = [*value_faults(manifest), *_place_faults(output_dir)]
+    if faults:
+        raise BundleError(str(output_dir), faults)
+    _table_length(transformer.config, facts.limits)
+
+
 def export_bundle(
     checkpoint_dir: Path,
     output_dir: Path,
@@ -138,11 +162,7 @@ def export_bundle(
         ExportError: The checkpoint cannot be read, or its limits cannot be met.
         BundleError: What it would say of itself cannot be, or something else stands in its place.
     """
-    try:
-        transformer = load_model(checkpoint_dir).eval()
-        tokenizer = Tokenizer.load_directory(checkpoint_dir)
-    except ModelError as error:
-        raise ExportError(str(error)) from error
+    transformer, tokenizer = _load(checkpoint_dir)
     manifest = _manifest(facts, precision, transformer.config, tokenizer)
     if companions.shortlist is not None:
         manifest = dataclasses.replace(manifest, shortlist=SHORTLIST_FILE)
@@ -174,6 +194,13 @@ def export_bundle(
         write_manifest(directory, manifest)
         load_bundle(directory)
     return Bundle(directory=output_dir, manifest=manifest)
+
+
+def _load(checkpoint_dir: Path) -> tuple[Transformer, Tokenizer]:
+    try:
+        return load_model(checkpoint_dir).eval(), Tokenizer.load_directory(checkpoint_dir)
+    except ModelError as error:
+        raise ExportError(str(error)) from error
 
 
 def _companion_faults(

@@ -5,6 +5,7 @@ import pytest
 
 from commands import export
 from commands.errors import CommandError
+from tests.tiny_bundles import make_checkpoint
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -57,3 +58,27 @@ def test_a_model_card_that_is_not_there_is_a_usage_error(tmp_path) -> None:
     with pytest.raises(CommandError, match="there is no file") as info:
         export.run(parse("--file", str(tmp_path / "card.md")))
     assert info.value.exit_code == 2
+
+
+@pytest.mark.parametrize("option", ["--calibration-text", "--shortlist-text"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "holds files but no `manifest.json`"),
+        (("--max-source-tokens", "1"), "`max_source_tokens` must be"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_any_text_is_read(
+    tmp_path, option, words, message
+) -> None:
+    """Its lines may take an hour to translate."""
+    make_checkpoint(tmp_path / "checkpoint")
+    text = tmp_path / "text"
+    text.write_bytes(b"\xff\n")  # who reads it, fails
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle/notes.txt").write_text("mine")
+    arguments = parse(option, str(text), *words)
+    arguments.checkpoint, arguments.output = tmp_path / "checkpoint", tmp_path / "bundle"
+
+    with pytest.raises(CommandError, match=message):
+        export.run(arguments)
