@@ -143,7 +143,7 @@ class Driver:
         return departures
 
     def _admit(self, batch: _Batch, admitted: list[Sequence], watch: _Stopwatch) -> list[Departure]:
-        """Encode sentences and give each a row. When the encoder fails, only they fail."""
+        """Encode sentences and give each a row. When the encoder fails, only they fail; else all of the lane do."""
         began = self._clock()
         try:
             encoded = self._engine.encode(
@@ -152,7 +152,12 @@ class Driver:
             )
         except EngineStepError as error:
             return self._scheduler.fail(error, self._clock(), last=len(admitted))
-        batch.decoder.admit(encoded)
+        try:
+            batch.decoder.admit(encoded)
+        except EngineStepError as error:
+            failed = self._scheduler.fail(error, self._clock())
+            _reset(batch)
+            return failed
         batch.search.add([(sequence.options, sequence.max_length) for sequence in admitted])
         watch.encode_seconds = self._clock() - began
         watch.encoder_padded_tokens = encoded.num_padded_tokens

@@ -6,10 +6,19 @@ import pytest
 
 from service.config import SchedulerConfig
 from service.driver import Driver, sequence_stats
+from service.engine.base import Encoded
 from service.errors import DrainingError, EngineStepError
 from service.request import FinishReason, Outcome, SequenceResult
 from tests.builders import make_sequence
-from tests.fakes import EOS, FakeClock, FakeEngine, copy_script, failing_once, random_script
+from tests.fakes import (
+    EOS,
+    FakeClock,
+    FakeDecoder,
+    FakeEngine,
+    copy_script,
+    failing_once,
+    random_script,
+)
 
 V = 16
 
@@ -238,3 +247,29 @@ def test_sequence_stats_add_up(max_length: int) -> None:
         parts = stats.queue_seconds + stats.encode_seconds + stats.decode_seconds
         assert parts == pytest.approx(stats.sentence_seconds)
         assert min(stats.queue_seconds, stats.encode_seconds, stats.decode_seconds) > 0
+
+
+def test_a_decoder_that_cannot_take_sentences_fails_its_lane_and_works_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one with a shortlist whose columns cannot be fetched: some of it has changed by then."""
+    driver = create()
+    running, joining, later = (make_sequence((4, 5, 6, 7, 8, EOS)) for _ in range(3))
+    driver.add(running)
+    assert not driver.step().departures
+    fail, admit = failing_once(), FakeDecoder.admit
+
+    def admit_half(decoder: FakeDecoder, encoded: Encoded) -> None:
+        admit(decoder, encoded)
+        fail(encoded)
+
+    monkeypatch.setattr(FakeDecoder, "admit", admit_half)
+    driver.add(joining)
+    results = run(driver)
+    assert {i: result.outcome for i, result in results.items()} == {
+        running.sequence_id: Outcome.FAILED,
+        joining.sequence_id: Outcome.FAILED,
+    }
+    assert_empty(driver)
+    driver.add(later)
+    assert run(driver)[later.sequence_id].hypotheses[0].token_ids == (4, 5, 6, 7, 8)
