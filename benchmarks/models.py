@@ -82,18 +82,24 @@ class BenchModel:
         if precision in self.bundles:
             return load_bundle(self.bundles[precision])
         directory = self.directory / f"{self.name}-{precision}-{_exporter_digest()}"
+        makes_shortlist = precision == "int8" and self.create_shortlist is not None
         if not directory.exists():
             with replace_directory(directory) as partial:
-                never = suppressed_ids(self.special_tokens)
                 write_graphs(
                     self.transformer,
                     partial,
                     precision,
                     _LIMITS,
-                    never,
+                    suppressed_ids(self.special_tokens),
+                    with_shortlist=makes_shortlist,
                     ranges=self._ranges(precision),
                 )
-        return Bundle(directory=directory, manifest=self._manifest(precision))
+                if self.create_shortlist is not None:
+                    save_shortlist(partial / SHORTLIST_FILE, self.create_shortlist())
+        manifest = self._manifest(precision)
+        if makes_shortlist:
+            manifest = replace(manifest, shortlist=SHORTLIST_FILE)
+        return Bundle(directory=directory, manifest=manifest)
 
     def onnx_engine(self, precision: Precision) -> OnnxEngine:
         """Our engine with its graphs loaded."""
@@ -107,27 +113,10 @@ class BenchModel:
         Raises:
             CannotRunError: The bundle has none.
         """
-        if self.create_shortlist is None:
-            bundle = self.bundle("int8")
-            if bundle.manifest.shortlist is None:
-                raise CannotRunError(f"the bundle {bundle.directory} has no shortlist.")
-            return load_onnx_engine(bundle)
-        directory = self.directory / f"{self.name}-int8-shortlist-{_exporter_digest()}"
-        if not directory.exists():
-            with replace_directory(directory) as partial:
-                never = suppressed_ids(self.special_tokens)
-                write_graphs(
-                    self.transformer,
-                    partial,
-                    "int8",
-                    _LIMITS,
-                    never,
-                    with_shortlist=True,
-                    ranges=self._ranges("int8"),
-                )
-                save_shortlist(partial / SHORTLIST_FILE, self.create_shortlist())
-        manifest = replace(self._manifest("int8"), shortlist=SHORTLIST_FILE)
-        return load_onnx_engine(Bundle(directory=directory, manifest=manifest))
+        bundle = self.bundle("int8")
+        if bundle.manifest.shortlist is None:
+            raise CannotRunError(f"the bundle {bundle.directory} has no shortlist.")
+        return load_onnx_engine(bundle)
 
     def dragoman(self, precision: Precision, num_workers: int) -> DragomanEngine:
         """Our engine with some workers."""
