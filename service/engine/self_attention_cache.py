@@ -25,7 +25,7 @@ _SPARE_POSITIONS = 4
 _SHRINK_BELOW = 0.75
 _NEAR_BYTES = 2 * 1024 * 1024
 """Caches of this size stay near the processor anyway, so moving them would not pay."""
-_KEPT_WHEN_EMPTY_BYTES = 32 * 1024 * 1024
+_KEPT_WHEN_EMPTY_BYTES = 128 * 1024 * 1024
 
 
 def _bucket_of_rows(needed: int) -> int:
