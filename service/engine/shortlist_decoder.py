@@ -65,10 +65,12 @@ class ShortlistDecoder(OnnxDecoder):
         union = ShortlistColumns(shortlist.fetch, signature.COLUMN_BIASES, shortlist.vocab_size)
         self._lists = WordLists(union)
         self._bound_columns: dict[str, AnyArray] = {}
+        self._translated: tuple[Edits, Edits] | None = None
 
     def admit(self, encoded: Encoded) -> None:
         super().admit(encoded)
         assert isinstance(encoded, OnnxEncoded)
+        self._translated = None
         self._lists.append(*(words for words in encoded.word_lists if words is not None))
 
     def decode(self, num_candidates: int, edits: Edits) -> Candidates:
@@ -87,17 +89,21 @@ class ShortlistDecoder(OnnxDecoder):
 
     def gather(self, moves: RowMoves) -> None:
         if len(moves.kept_sentences) < len(self._lists):
+            self._translated = None
             self._lists.keep(moves.kept_sentences)
         super().gather(moves)
 
     def reset(self) -> None:
         super().reset()
+        self._translated = None
         self._lists.reset()
 
     def _edit_lists(self, edits: Edits) -> Edits:
         """Turn edits of words into edits of places in lists, after adding the words that are more than forbidden."""
         if not len(edits.rows):
             return NO_EDITS
+        if self._translated is not None and self._translated[0] is edits:
+            return self._translated[1]
         sentences = self.state.row_sentences[edits.rows]
         places = self._lists.places(sentences, edits.token_ids)
         wanted = (places < 0) & (edits.biases > -np.inf)
@@ -107,7 +113,9 @@ class ShortlistDecoder(OnnxDecoder):
                 self._lists.extend(sentence, np.unique(words))
             places = self._lists.places(sentences, edits.token_ids)
         known = places >= 0
-        return Edits(edits.rows[known], places[known], edits.scales[known], edits.biases[known])
+        own = Edits(edits.rows[known], places[known], edits.scales[known], edits.biases[known])
+        self._translated = (edits, own)
+        return own
 
     def _bind_lists(self) -> None:
         """Bind columns and lists again when they have moved, or the number of sentences has changed."""

@@ -19,7 +19,7 @@ __all__ = ["WordLists"]
 IntArray = NDArray[np.int64]
 
 _LEAST_SLOTS = 4
-_BLOCK_STEP = 4
+_BLOCK_STEP = 2
 _SHRINK_BELOW = 0.5
 
 
