@@ -1,7 +1,7 @@
 """Logging as JSON lines on standard error, set up once.
 
 Request ids come from the call that runs. A call has one line at most, and under load only so many a second are written;
-the next one tells how many were left out. Texts of users are never logged, at any level.
+the next one tells how many were left out, at the latest the last of the server. Texts of users are never logged.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _OURS = ("service", "commands", "export", "model")
 _ABOUT_CALLS = ("grpc",)
 """Libraries whose records are mostly about a call, but are written outside of it."""
+_LIFE = "service.app"
+"""Whose records are written by the event loop, the last of them when all calls have ended."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -79,16 +81,25 @@ class RequestLineFilter(logging.Filter):
             return False
         if call is not None:
             call.is_logged = True
+        elif record.name == _LIFE:
+            _tell_left_out(record, *self._budgets.values())
+            return True
         elif record.name.partition(".")[0] not in _ABOUT_CALLS:
             return True
         budget = self._budgets[record.levelno >= logging.WARNING]
         if not budget.take():
             return False
-        if budget.num_left_out:
-            fields = {**getattr(record, "fields", {}), "left_out": budget.num_left_out}
-            record.fields = fields
-            budget.num_left_out = 0
+        _tell_left_out(record, budget)
         return True
+
+
+def _tell_left_out(record: logging.LogRecord, *budgets: _LineBudget) -> None:
+    """Say in a record how many lines were left out before it."""
+    left_out = sum(budget.num_left_out for budget in budgets)
+    if left_out:
+        record.fields = {**getattr(record, "fields", {}), "left_out": left_out}
+        for budget in budgets:
+            budget.num_left_out = 0
 
 
 class _LineBudget:

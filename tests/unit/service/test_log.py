@@ -91,6 +91,17 @@ def test_a_call_has_one_line_whoever_writes_it_first(stream: io.StringIO) -> Non
     assert [line["message"] for line in _lines(stream)] == ["fault", "no call"]
 
 
+def test_the_last_lines_of_a_server_tell_what_was_left_out_until_then(stream: io.StringIO) -> None:
+    configure_logging(LogConfig(max_request_lines_per_second=2), stream)
+    for level in (logging.INFO, logging.WARNING):
+        for _ in range(5):
+            with _call():
+                logging.getLogger("service.test").log(level, "a call")
+    logging.getLogger("service.app").info("Shutting down")
+    logging.getLogger("service.app").info("Stopped")
+    assert [line.get("left_out") for line in _lines(stream)[-2:]] == [6, None]
+
+
 def test_under_load_lines_are_left_out_and_counted(stream: io.StringIO) -> None:
     clock = FakeClock()
     handler = logging.StreamHandler(stream)
