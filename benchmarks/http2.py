@@ -12,11 +12,23 @@ import struct
 
 import grpc
 
-__all__ = ["CallFailedError", "Connection", "connect"]
+__all__ = [
+    "DATA",
+    "END_HEADERS",
+    "END_STREAM",
+    "HEADERS",
+    "PREFACE",
+    "RST_STREAM",
+    "SETTINGS",
+    "CallFailedError",
+    "Connection",
+    "connect",
+    "frame",
+]
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+END_STREAM, END_HEADERS, _ACK = 0x1, 0x4, 0x1
 _FRAME_HEADER = 9
 _MESSAGE_HEADER = 5
 _MAX_FRAME = 16_384
@@ -66,9 +78,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, _WINDOW)
         transport.write(
-            _PREFACE
-            + _frame(_SETTINGS, 0, 0, settings)
-            + _frame(_WINDOW_UPDATE, 0, 0, _u32(_WINDOW))
+            PREFACE + frame(SETTINGS, 0, 0, settings) + frame(_WINDOW_UPDATE, 0, 0, _u32(_WINDOW))
         )
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -90,11 +100,11 @@ class Connection(asyncio.Protocol):
             raise ValueError(f"A message must have at most {_MAX_MESSAGE} bytes.")
         stream, self._next_stream = self._next_stream, self._next_stream + 2
         body = struct.pack(">BI", 0, len(message)) + message
-        frames = [_frame(_HEADERS, _END_HEADERS, stream, self._headers)]
+        frames = [frame(HEADERS, END_HEADERS, stream, self._headers)]
         for start in range(0, len(body), _MAX_FRAME):
             is_last = start + _MAX_FRAME >= len(body)
-            flags = _END_STREAM if is_last else 0
-            frames.append(_frame(_DATA, flags, stream, body[start : start + _MAX_FRAME]))
+            flags = END_STREAM if is_last else 0
+            frames.append(frame(DATA, flags, stream, body[start : start + _MAX_FRAME]))
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answers[stream] = answer
         self._transport.write(b"".join(frames))
@@ -120,18 +130,18 @@ class Connection(asyncio.Protocol):
         self._unread = data[start:]
 
     def _read(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == _DATA:
+        if kind == DATA:
             self._bodies[stream] = self._bodies.get(stream, b"") + payload
             self._give_room(len(payload))
-        elif kind == _SETTINGS and not flags & _ACK:
-            self._write(_frame(_SETTINGS, _ACK, 0, b""))
+        elif kind == SETTINGS and not flags & _ACK:
+            self._write(frame(SETTINGS, _ACK, 0, b""))
         elif kind == _PING and not flags & _ACK:
-            self._write(_frame(_PING, _ACK, 0, payload))
-        elif kind == _RST_STREAM:
+            self._write(frame(_PING, _ACK, 0, payload))
+        elif kind == RST_STREAM:
             self._fail(stream, "The server ended the call.")
         elif kind == _GOAWAY:
             self.close()
-        if kind in (_DATA, _HEADERS) and flags & _END_STREAM:
+        if kind in (DATA, HEADERS) and flags & END_STREAM:
             self._end(stream)
 
     def _end(self, stream: int) -> None:
@@ -154,7 +164,7 @@ class Connection(asyncio.Protocol):
         """Let the server send as much again, now and then."""
         self._num_read += count
         if self._num_read >= _WINDOW // 2:
-            self._write(_frame(_WINDOW_UPDATE, 0, 0, _u32(self._num_read)))
+            self._write(frame(_WINDOW_UPDATE, 0, 0, _u32(self._num_read)))
             self._num_read = 0
 
     def _write(self, frames: bytes) -> None:
@@ -176,7 +186,8 @@ async def connect(address: str, path: str) -> Connection:
     return connection
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Write a frame (RFC 9113, section 4.1)."""
     return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
 
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
+from benchmarks.http2 import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    frame,
+)
+
 __all__ = ["call_raw"]
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS = 0, 1, 3, 4
-_END_STREAM, _END_HEADERS = 1, 4
 _LONG = 127
 
 
@@ -34,9 +42,9 @@ def call_raw(
     block = b"".join(b"\0" + _text(name.encode()) + _text(value) for name, value in fields.items())
     body = b"\0" + len(message).to_bytes(4, "big") + message
     with socket.create_connection((host, int(port)), timeout=seconds) as connection:
-        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
-        connection.sendall(_frame(_HEADERS, _END_HEADERS, 1, block))
-        connection.sendall(_frame(_DATA, _END_STREAM, 1, body))
+        connection.sendall(PREFACE + frame(SETTINGS, 0, 0, b""))
+        connection.sendall(frame(HEADERS, END_HEADERS, 1, block))
+        connection.sendall(frame(DATA, END_STREAM, 1, body))
         return _read(connection)
 
 
@@ -46,17 +54,11 @@ def _read(connection: socket.socket) -> bytes:
         while head := received.read(9):
             payload = received.read(int.from_bytes(head[:3], "big"))
             kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
-            if kind == _DATA:
+            if kind == DATA:
                 answer += payload
-            if stream == 1 and (kind == _RST_STREAM or flags & _END_STREAM):
+            if stream == 1 and (kind == RST_STREAM or flags & END_STREAM):
                 break
     return answer
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return (
-        len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-    )
 
 
 def _text(value: bytes) -> bytes:
