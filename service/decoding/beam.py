@@ -112,10 +112,12 @@ class _Ranking:
     rows: IntArray
     token_ids: IntArray
     log_probs: Float64Array
-    finishes: BoolArray
-    """EOS among the first K."""
     stays_open: BoolArray
-    """Among the best K others."""
+    """Among the best K that are not EOS."""
+    best_open: Float64Array
+    """The best log-probability of those, -inf where there are none; (B,)."""
+    finishes: BoolArray | None = None
+    """EOS among the first K; None when no candidate is EOS."""
 
 
 def _spread(
@@ -204,21 +206,17 @@ class BeamSearch:
         columns = self._columns
         ranking = self._rank(candidates)
         columns.length += 1
-        self._note_finished(ranking)
+        if ranking.finishes is not None:
+            self._note_finished(ranking, ranking.finishes)
 
-        best_open = np.maximum.reduce(
-            ranking.log_probs, axis=1, where=ranking.stays_open, initial=_NEVER
-        )  # (B,)
         at_limit = columns.length >= columns.max_length
-        ended = (columns.bar >= best_open / columns.divisor) | at_limit
+        ended = (columns.bar >= ranking.best_open / columns.divisor) | at_limit
         answers: dict[int, tuple[Hypothesis, ...]] = {}
         for place in ended.nonzero()[0].tolist():
             if at_limit[place]:
                 self._finish_open(place, ranking)
             answers[place] = self._answer(self._sentences[place])
-
-        survives = ranking.stays_open & ~ended[:, None]
-        return Advance(self._move(ranking, survives, ended), answers)
+        return Advance(self._move(ranking, ended if answers else None), answers)
 
     def _rank(self, candidates: Candidates) -> _Ranking:
         """Sort the candidates of each sentence, and sort them out."""
@@ -226,7 +224,8 @@ class BeamSearch:
         token_ids = candidates.token_ids
         num_rows, width = totals.shape
         shape = (len(self._sentences), self._most_rows * width)
-        if shape[0] * self._most_rows != num_rows:
+        is_ragged = shape[0] * self._most_rows != num_rows
+        if is_ragged:
             places = self._row_sentence * self._most_rows + self._row_offset
             totals = _spread(totals, places, shape, _NEVER)
             token_ids = _spread(token_ids, places, shape, 0)
@@ -234,20 +233,26 @@ class BeamSearch:
         count = min(2 * self._largest_beam, shape[1])
         order = (-totals.reshape(shape)).argsort(axis=1, kind="stable")[:, :count]  # (B, M)
         picked = order + self._sentence_column * shape[1]
-        log_probs, token_ids = totals.take(picked), token_ids.take(picked)
-        valid, is_eos = log_probs > _NEVER, token_ids == self._eos_id
-        other = (valid > is_eos) & self._ranks_below_2k[:, :count]
-        return _Ranking(
-            rows=self._first_row[:, None] + order // width,
-            token_ids=token_ids,
-            log_probs=log_probs,
-            finishes=valid & is_eos & self._ranks_below_k[:, :count],
-            stays_open=other & (other.cumsum(axis=1) <= self._columns.beam_size[:, None]),
-        )
+        rows = self._first_row[:, None] + order // width if is_ragged else picked // width
+        return self._sort_out(rows, token_ids.take(picked), totals.take(picked))
 
-    def _note_finished(self, ranking: _Ranking) -> None:
+    def _sort_out(self, rows: IntArray, token_ids: IntArray, log_probs: Float64Array) -> _Ranking:
+        """Tell candidates that end from those that stay open."""
+        count = token_ids.shape[1]
+        is_eos = token_ids == self._eos_id
+        if not is_eos.any() and log_probs[:, -1].min(initial=0.0) > _NEVER:
+            stays_open = self._ranks_below_k[:, :count]
+            return _Ranking(rows, token_ids, log_probs, stays_open, log_probs[:, 0])
+        valid = log_probs > _NEVER
+        other = (valid > is_eos) & self._ranks_below_2k[:, :count]
+        stays_open = other & (other.cumsum(axis=1) <= self._columns.beam_size[:, None])
+        best_open = np.maximum.reduce(log_probs, axis=1, where=stays_open, initial=_NEVER)
+        finishes = valid & is_eos & self._ranks_below_k[:, :count]
+        return _Ranking(rows, token_ids, log_probs, stays_open, best_open, finishes)
+
+    def _note_finished(self, ranking: _Ranking, finishes: BoolArray) -> None:
         """Keep the hypotheses that said EOS, and raise the bar of their sentences."""
-        places, ranks = ranking.finishes.nonzero()
+        places, ranks = finishes.nonzero()
         for place, rank in zip(places.tolist(), ranks.tolist(), strict=True):
             self._finish(place, ranking, rank, last_token=None)
             options = self._sentences[place].options
@@ -295,17 +300,19 @@ class BeamSearch:
             finish_reason=FinishReason.LENGTH if by_length else FinishReason.STOP,
         )
 
-    def _move(self, ranking: _Ranking, survives: BoolArray, ended: BoolArray) -> RowMoves:
-        """Make the surviving candidates the rows of the next step."""
-        parent_rows = ranking.rows[survives]  # (R',)
-        token_ids = ranking.token_ids[survives]
-        self._log_probs = ranking.log_probs[survives]
+    def _move(self, ranking: _Ranking, ended: BoolArray | None) -> RowMoves:
+        """Make what stays open of the sentences that go on the rows of the next step; `ended` is None when all do."""
+        survives = ranking.stays_open if ended is None else ranking.stays_open & ~ended[:, None]
+        chosen = survives.ravel().nonzero()[0]  # (R',)
+        parent_rows, token_ids = ranking.rows.take(chosen), ranking.token_ids.take(chosen)
+        self._log_probs = ranking.log_probs.take(chosen)
         self._pointers.extend(parent_rows, token_ids)
-        row_count = survives.sum(axis=1)
+        row_count, kept = survives.sum(axis=1), self._sentence_column[:, 0]
         is_same = (row_count == self._columns.row_count).all()
-        self._columns.row_count = row_count
-        kept = (~ended).nonzero()[0]
-        if len(kept) < len(self._sentences):
+        if not is_same:
+            self._columns.row_count = row_count
+        if ended is not None:
+            kept = (~ended).nonzero()[0]
             self._keep_sentences(kept)
         if not is_same:  # A sentence that ended has no rows left.
             self._lay_out()

@@ -176,8 +176,8 @@ class DecoderState:
     def gather(self, moves: RowMoves) -> None:
         """As `Decoder.gather`."""
         self._tokens = moves.token_ids
-        is_whole = len(moves.kept_sentences) == self.num_sentences
-        if is_whole and np.array_equal(moves.row_counts, self._row_counts):
+        counts, own = moves.row_counts, self._row_counts
+        if counts is own or (len(counts) == len(own) and (counts == own).all()):
             self._exchange(moves.parent_rows)
         else:
             self._regroup(moves)
