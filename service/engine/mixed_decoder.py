@@ -28,8 +28,7 @@ class MixedDecoder:
 
     def __init__(self, *, all_words: Decoder, listed: Decoder) -> None:
         self._decoders = (all_words, listed)
-        self._kinds: IntArray = np.empty(0, np.int64)  # of each sentence, (B,)
-        self._row_counts: IntArray = np.empty(0, np.int64)  # of each sentence, (B,)
+        self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @property
     def num_rows(self) -> int:
@@ -57,13 +56,14 @@ class MixedDecoder:
             chosen = (kinds == kind).nonzero()[0]
             if len(chosen):
                 decoder.admit(_select(encoded, chosen.tolist()))
-        self._kinds = np.concatenate([self._kinds, kinds])
-        self._row_counts = np.concatenate([self._row_counts, np.ones(len(kinds), np.int64)])
+        self._set(
+            np.concatenate([self._kinds, kinds]),
+            np.concatenate([self._row_counts, np.ones(len(kinds), np.int64)]),
+        )
 
     def decode(self, num_candidates: int, edits: Edits) -> Candidates:
-        only = self._only_decoder()
-        if only is not None:
-            return only.decode(num_candidates, edits)
+        if self._only is not None:
+            return self._only.decode(num_candidates, edits)
         kinds, rows = self._row_places()
         token_ids = np.empty((len(kinds), num_candidates), np.int64)
         log_probs = np.empty((len(kinds), num_candidates), np.float32)
@@ -80,9 +80,9 @@ class MixedDecoder:
         return Candidates(token_ids, log_probs)
 
     def gather(self, moves: RowMoves) -> None:
-        only, kept = self._only_decoder(), moves.kept_sentences
-        if only is not None:
-            only.gather(moves)
+        kept = moves.kept_sentences
+        if self._only is not None:
+            self._only.gather(moves)
         else:
             row_kinds, rows = self._row_places()
             sentences = _places_among_equals(self._kinds)
@@ -97,18 +97,21 @@ class MixedDecoder:
                         moves.row_counts[stays],
                     )
                 )
-        self._kinds, self._row_counts = self._kinds[kept], moves.row_counts
+        if len(kept) < len(self._kinds):
+            self._set(self._kinds[kept], moves.row_counts)
+        else:
+            self._row_counts = moves.row_counts
 
     def reset(self) -> None:
         for decoder in self._decoders:
             decoder.reset()
-        self._kinds, self._row_counts = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
-    def _only_decoder(self) -> Decoder | None:
-        """The decoder of all sentences, if they are of one kind."""
-        if not len(self._kinds) or (self._kinds == self._kinds[0]).all():
-            return self._decoders[self._kinds[0] if len(self._kinds) else _LISTED]
-        return None
+    def _set(self, kinds: IntArray, row_counts: IntArray) -> None:
+        """Note kind and number of rows of each sentence, (B,) each, and the decoder of all, if they are of one kind."""
+        self._kinds, self._row_counts = kinds, row_counts
+        first = kinds[0] if len(kinds) else _LISTED
+        self._only: Decoder | None = self._decoders[first] if (kinds == first).all() else None
 
     def _row_places(self) -> tuple[IntArray, IntArray]:
         """Give the kind of each row, and its place among the rows of its kind; (R,) each."""

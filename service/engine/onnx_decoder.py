@@ -20,7 +20,7 @@ from service.engine.sessions import RUN_ERRORS
 from service.errors import EngineStepError
 from service.rows import Candidates, Edits, RowMoves
 
-__all__ = ["OnnxDecoder", "OnnxEncoded"]
+__all__ = ["Bound", "OnnxDecoder", "OnnxEncoded"]
 
 AnyArray = NDArray[np.generic]
 
@@ -40,13 +40,14 @@ class OnnxEncoded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    """A cache whose first rows, or sentences, are bound to the graph."""
+class Bound:
+    """An array whose first rows, or sentences, are bound to the graph."""
 
     array: AnyArray
     count: int
 
     def is_same(self, array: AnyArray, count: int) -> bool:
+        """Whether these are bound already."""
         return array is self.array and count == self.count
 
 
@@ -55,8 +56,8 @@ class OnnxDecoder:
 
     def __init__(self, session: ort.InferenceSession, shape: CacheShape) -> None:
         self._binding = GraphBinding(session)
-        self._bound_self: _Bound | None = None
-        self._bound_cross: _Bound | None = None
+        self._bound_self: Bound | None = None
+        self._bound_cross: Bound | None = None
         self._count = np.zeros(1, np.int64)
         self.state = DecoderState(shape)
 
@@ -100,7 +101,7 @@ class OnnxDecoder:
         except RUN_ERRORS as error:
             raise EngineStepError("The decoder failed.") from error
         self.state.note_step()
-        return Candidates(token_ids[places], log_probs[places])
+        return Candidates(token_ids.take(places, axis=0), log_probs.take(places, axis=0))
 
     def gather(self, moves: RowMoves) -> None:
         self.state.gather(moves)
@@ -120,12 +121,12 @@ class OnnxDecoder:
         state = self.state
         buffer, cross = state.self_attention.buffer, state.cross_attention
         if self._bound_self is None or not self._bound_self.is_same(buffer, state.num_rows):
-            self._bound_self = _Bound(buffer, state.num_rows)
+            self._bound_self = Bound(buffer, state.num_rows)
             self._bind_self_attention(buffer[:, :, : state.num_rows])
         if self._bound_cross is None or not self._bound_cross.is_same(
             cross.keys, state.num_sentences
         ):
-            self._bound_cross = _Bound(cross.keys, state.num_sentences)
+            self._bound_cross = Bound(cross.keys, state.num_sentences)
             self._bind_cross_attention(cross, slice(state.num_sentences))
 
     def _bind_self_attention(self, buffer: AnyArray) -> None:
@@ -151,7 +152,7 @@ class OnnxDecoder:
         positions = _NO_POSITIONS
         if len(edits.rows):
             positions = np.empty((len(edits.rows), 2), np.int64)  # (E, 2)
-            positions[:, 0] = places[edits.rows]
+            places.take(edits.rows, out=positions[:, 0])
             positions[:, 1] = edits.token_ids
         self._binding.feed(signature.EDIT_POSITIONS, positions)
         self._binding.feed(signature.EDIT_SCALES, edits.scales)

@@ -66,4 +66,5 @@ def _mates(row_counts: IntArray) -> IntArray:
     """Row counts [2, 1] give [[0, 1], [0, 1], [2, 2]]."""
     width = max(1, int(row_counts.max(initial=0)))
     first_rows = (row_counts.cumsum() - row_counts).repeat(row_counts)  # (R',)
-    return np.minimum(first_rows[:, None] + np.arange(width), len(first_rows) - 1)
+    mates: IntArray = np.minimum(first_rows[:, None] + np.arange(width), len(first_rows) - 1)
+    return mates

@@ -17,7 +17,7 @@ from export import signature
 from export.shortlist import Shortlist
 from service.engine.base import Encoded
 from service.engine.decoder_state import CacheShape
-from service.engine.onnx_decoder import OnnxDecoder, OnnxEncoded
+from service.engine.onnx_decoder import Bound, OnnxDecoder, OnnxEncoded
 from service.engine.sessions import RUN_ERRORS
 from service.engine.shortlist_columns import ShortlistColumns
 from service.engine.word_lists import WordLists
@@ -64,7 +64,8 @@ class ShortlistDecoder(OnnxDecoder):
         super().__init__(shortlist.decoder, shape)
         union = ShortlistColumns(shortlist.fetch, signature.COLUMN_BIASES, shortlist.vocab_size)
         self._lists = WordLists(union)
-        self._bound_columns: dict[str, AnyArray] = {}
+        self._bound_columns: dict[str, AnyArray] | None = None
+        self._bound_lists: Bound | None = None
         self._translated: tuple[Edits, Edits] | None = None
 
     def admit(self, encoded: Encoded) -> None:
@@ -119,19 +120,12 @@ class ShortlistDecoder(OnnxDecoder):
 
     def _bind_lists(self) -> None:
         """Bind columns and lists again when they have moved, or the number of sentences has changed."""
-        lists, sentences = self._lists, slice(self.state.num_sentences)
-        wanted: dict[str, AnyArray] = {
-            **lists.union.tensors,
-            signature.LIST_COLUMNS: lists.columns[sentences],
-            signature.LIST_IDS: lists.ids[sentences],
-        }
-        for name, array in wanted.items():
-            bound = self._bound_columns.get(name)
-            if bound is None or not _is_same_memory(bound, array):
+        lists, count = self._lists, self.state.num_sentences
+        if lists.union.tensors is not self._bound_columns:
+            self._bound_columns = lists.union.tensors
+            for name, array in lists.union.tensors.items():
                 self._binding.bind_input(name, array)
-                self._bound_columns[name] = array
-
-
-def _is_same_memory(one: AnyArray, other: AnyArray) -> bool:
-    where = [(array.__array_interface__["data"], array.shape) for array in (one, other)]
-    return where[0] == where[1]
+        if self._bound_lists is None or not self._bound_lists.is_same(lists.columns, count):
+            self._bound_lists = Bound(lists.columns, count)
+            self._binding.bind_input(signature.LIST_COLUMNS, lists.columns[:count])
+            self._binding.bind_input(signature.LIST_IDS, lists.ids[:count])

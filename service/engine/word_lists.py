@@ -46,6 +46,8 @@ class WordLists:
         self._lists: list[_WordList] = []
         self._keys: IntArray | None = None  # sentence * V + word, ascending
         self._starts: IntArray = np.empty(0, np.int64)
+        self._laid_out: IntArray | None = None
+        """Slots of all lists as they stand there, until lists change."""
         self._allocate(0, 0)
 
     def __len__(self) -> int:
@@ -60,7 +62,7 @@ class WordLists:
         """Let sentences join, each with its words, ascending and each once."""
         self.union.provide(np.concatenate(lists))
         self._lists += [_WordList(words, self.union.add(words)) for words in lists]
-        self._keys = None
+        self._forget_order()
 
     def keep(self, sentences: IntArray) -> None:
         """Let all sentences but these leave."""
@@ -69,7 +71,7 @@ class WordLists:
             if place not in kept:
                 self.union.remove(left.columns)
         self._lists = [self._lists[place] for place in sentences.tolist()]
-        self._keys = None
+        self._forget_order()
         moved = self.union.compact()
         if moved is not None:
             for item in self._lists:
@@ -98,10 +100,16 @@ class WordLists:
         together = np.concatenate([item.words, added])
         order = together.argsort()
         self._lists[sentence] = _WordList(together[order], columns[order])
-        self._keys = None
+        self._forget_order()
 
     def lay_out(self, slots: IntArray) -> None:
-        """Write the lists into the slots of their sentences, as far as they are not there."""
+        """Write the lists into the slots of their sentences, as far as they are not there.
+
+        The very array of the last call says that every sentence is where it was.
+        """
+        if slots is self._laid_out:
+            return
+        self._laid_out = slots
         longest = max(len(item.words) for item in self._lists)
         blocks = -(-longest // (VOCAB_BLOCK * _BLOCK_STEP)) * _BLOCK_STEP
         num_slots, width = self.columns.shape[:2]
@@ -121,9 +129,12 @@ class WordLists:
     def reset(self) -> None:
         """Forget all sentences and words."""
         self._lists = []
-        self._keys = None
+        self._forget_order()
         self.union.reset()
         self._forget_slots()
+
+    def _forget_order(self) -> None:
+        self._keys = self._laid_out = None
 
     def _forget_slots(self) -> None:
         self._owners: list[_WordList | None] = [None] * len(self.columns)

@@ -16,7 +16,7 @@ _LEAST_SECONDS = 1e-6
 """What a step is taken to last at least, so that turns are taken by any clock."""
 
 
-class Lane(enum.Enum):
+class Lane(enum.StrEnum):
     """A batch of a worker. A sentence stays where it began."""
 
     SHORT = "short"

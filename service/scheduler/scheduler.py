@@ -188,6 +188,8 @@ class Scheduler:
     def _drop_aborted_and_expired(
         self, now: float
     ) -> tuple[list[Departure], dict[Lane, list[int]]]:
+        if not self._aborted and not (self._deadlines and self._deadlines[0][0] <= now):
+            return [], {}
         departures = [
             self._depart(i, Outcome.CANCELLED, now, error=CancelledRequestError("Cancelled."))
             for i in self._aborted
@@ -213,18 +215,20 @@ class Scheduler:
 
     def _choose_lane(self) -> Lane:
         """Whose step is next: that of a document whose turn has come, else that of either lane that can go on."""
+        short_can, documents_can = (bool(self._running[lane]) for lane in Lane)
         head = self._waiting.peek()
-        head_fits = head is not None and self.budget.fits(head)
-        short_is_next = head is not None and self._waiting.is_short(head.request_id)
-        if (
-            head is not None
-            and head_fits
-            and not short_is_next
-            and self._waiting.is_preferred(head.request_id)
-        ):
+        if head is None:
+            return self._take_turns(short_can, documents_can)
+        head_fits = self.budget.fits(head)
+        short_is_next = self._waiting.is_short(head.request_id)
+        if head_fits and not short_is_next and self._waiting.is_preferred(head.request_id):
             return Lane.DOCUMENTS
-        short_can = bool(self._running[Lane.SHORT]) or (head_fits and short_is_next)
-        documents_can = bool(self._running[Lane.DOCUMENTS]) or self._next_document() is not None
+        short_can = short_can or (head_fits and short_is_next)
+        documents_can = documents_can or self._next_document() is not None
+        return self._take_turns(short_can, documents_can)
+
+    def _take_turns(self, short_can: bool, documents_can: bool) -> Lane:
+        """Whose step is next of those that can go on."""
         if short_can and documents_can:
             return self._turns.choose()
         self._turns.forget()
@@ -237,6 +241,8 @@ class Scheduler:
         documents do not fill the batch to the brim, so that short requests find room at once.
         """
         admitted: list[Sequence] = []
+        if not self._waiting:
+            return admitted
         like_length: int | None = None
         running = self._running[self._lane]
         encode_tokens = self._config.max_encode_tokens * (1 if self.num_running else _IDLE_ENCODES)
