@@ -40,6 +40,8 @@ METHODS = (
 AddOn = Callable[[grpc.aio.Server], Awaitable[None]]
 _Parts = tuple[Validator, Translator]
 _MAX_ITEM_ID_CHARACTERS = 128
+_WINDOW_BYTES = 4 * 1024 * 1024
+"""What a client may send before we have read it."""
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -271,6 +273,10 @@ def _channel_options(config: ServerConfig) -> list[tuple[str, int]]:
         # Clients may ping as often as we do ourselves, with or without calls.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", milliseconds(10)),
         ("grpc.keepalive_permit_without_calls", 1),
+        # The library would ping a client while it sends, to find out how large the window should be: two more messages
+        # on the wire every other call. The window is as large from the beginning as it would make it.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
         ("grpc.max_connection_age_ms", milliseconds(config.max_connection_age_seconds)),
         ("grpc.max_connection_age_grace_ms", milliseconds(config.max_connection_age_grace_seconds)),
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from benchmarks.http2 import (
     DATA,
@@ -16,15 +17,37 @@ from benchmarks.http2 import (
     frame,
 )
 
-__all__ = ["call_raw"]
+__all__ = ["Frame", "call_raw", "frames_of_call"]
 
 _LONG = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a server sent."""
+
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
 
 
 def call_raw(
     address: str, path: str, message: bytes, headers: Mapping[str, bytes], seconds: float = 10
 ) -> bytes:
     """Make one call; the bytes of its answer's messages, empty where it has none.
+
+    Raises:
+        TimeoutError: It had no end.
+    """
+    frames = frames_of_call(address, path, message, headers, seconds)
+    return b"".join(each.payload for each in frames if each.kind == DATA)
+
+
+def frames_of_call(
+    address: str, path: str, message: bytes, headers: Mapping[str, bytes], seconds: float = 10
+) -> list[Frame]:
+    """Make one call; everything that the server sent until its end.
 
     Raises:
         TimeoutError: It had no end.
@@ -45,20 +68,17 @@ def call_raw(
         connection.sendall(PREFACE + frame(SETTINGS, 0, 0, b""))
         connection.sendall(frame(HEADERS, END_HEADERS, 1, block))
         connection.sendall(frame(DATA, END_STREAM, 1, body))
-        return _read(connection)
+        return list(_read(connection))
 
 
-def _read(connection: socket.socket) -> bytes:
-    answer = b""
+def _read(connection: socket.socket) -> Iterator[Frame]:
     with connection.makefile("rb") as received:
         while head := received.read(9):
             payload = received.read(int.from_bytes(head[:3], "big"))
-            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
-            if kind == DATA:
-                answer += payload
-            if stream == 1 and (kind == RST_STREAM or flags & END_STREAM):
+            each = Frame(head[3], head[4], int.from_bytes(head[5:], "big"), payload)
+            yield each
+            if each.stream == 1 and (each.kind == RST_STREAM or each.flags & END_STREAM):
                 break
-    return answer
 
 
 def _text(value: bytes) -> bytes:
