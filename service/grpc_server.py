@@ -18,7 +18,8 @@ from service.answer_stream import answer_as_finished, until
 from service.calls import RpcMethod, RpcObserver, call_var
 from service.config import ServerConfig, split_address
 from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
-from service.interceptors import CallInterceptor, as_told, entry_of, value_or_error
+from service.handlers import WatchedHandlers
+from service.interceptors import as_told, entry_of, value_or_error
 from service.request import Translation, TranslationRequest
 from service.translator import Translator
 from service.validation import Validator
@@ -37,7 +38,8 @@ METHODS = (
     RpcMethod("unary", SERVICE_NAME, "ListModels"),
     RpcMethod("bidi_stream", SERVICE_NAME, "StreamTranslateText"),
 )
-AddOn = Callable[[grpc.aio.Server], Awaitable[None]]
+AddOn = Callable[[WatchedHandlers], Awaitable[None]]
+"""Adds methods of its own."""
 _Parts = tuple[Validator, Translator]
 _MAX_ITEM_ID_CHARACTERS = 128
 _WINDOW_BYTES = 4 * 1024 * 1024
@@ -229,9 +231,8 @@ class GrpcServer:
         self._config = config
         self._servicer = servicer
         self._add_ons = add_ons
-        self._server = grpc.aio.server(
-            interceptors=[CallInterceptor(observer)], options=_channel_options(config)
-        )
+        self._handlers = WatchedHandlers(observer)
+        self._server = grpc.aio.server(handlers=(self._handlers,), options=_channel_options(config))
         self.port = 0
 
     async def start(self) -> None:
@@ -240,9 +241,11 @@ class GrpcServer:
         Raises:
             ConfigError: The address cannot be listened on.
         """
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._server)
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(
+            self._servicer, self._handlers
+        )
         for add_on in self._add_ons:
-            await add_on(self._server)
+            await add_on(self._handlers)
         listen = self._config.listen
         # Asked first: of several addresses of a name the library takes those that it gets, and is content.
         fault = listen_fault(listen)

@@ -12,6 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from service.handlers import WatchedHandlers
 from service.wire import SERVICE_NAME
 
 __all__ = ["Health", "add_reflection"]
@@ -26,9 +27,9 @@ class Health:
         """Begin as living, not yet serving."""
         self._servicer = health.aio.HealthServicer()
 
-    async def add_to(self, server: grpc.aio.Server) -> None:
-        """Register with a server that does not listen yet."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+    async def add_to(self, handlers: WatchedHandlers) -> None:
+        """Become a service of a server that does not listen yet."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, handlers)
         await self._servicer.set(SERVICE_NAME, health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def start_serving(self) -> None:
@@ -40,15 +41,13 @@ class Health:
         await self._servicer.enter_graceful_shutdown()
 
 
-async def add_reflection(server: grpc.aio.Server) -> None:
-    """Register reflection v1alpha, and v1, which has the same messages under another name."""
+async def add_reflection(handlers: WatchedHandlers) -> None:
+    """Add reflection v1alpha, and v1, which has the same messages under another name."""
     names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME, _REFLECTION_V1)
-    servicer = reflection.aio.ReflectionServicer(names)
-    reflection.enable_server_reflection(names, server)
     method: Any = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
+        reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
-    handler = grpc.method_handlers_generic_handler(_REFLECTION_V1, {"ServerReflectionInfo": method})
-    server.add_generic_rpc_handlers((handler,))
+    for name in (reflection.SERVICE_NAME, _REFLECTION_V1):
+        handlers.add_registered_method_handlers(name, {"ServerReflectionInfo": method})

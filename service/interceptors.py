@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import itertools
 import logging
 import math
-import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -51,12 +47,11 @@ from service.errors import (
 
 __all__ = [
     "ERROR_TABLE",
-    "CallInterceptor",
     "ErrorEntry",
+    "WatchedCall",
     "as_told",
     "describe_error",
     "entry_of",
-    "method_of",
     "status_of",
     "value_or_error",
 ]
@@ -143,69 +138,8 @@ def status_of(error: BaseException) -> Status:
     return status
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every method of the server."""
-
-    def __init__(
-        self, observer: RpcObserver, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Take who is told of calls."""
-        self._observer = observer
-        self._clock = clock
-        self._wrapped: dict[str, tuple[Any, Any]] = {}
-        """Handlers with what became of them, by path: of registered methods only, so it does not grow."""
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Give the method that a call is for, wrapped."""
-        handler = await continuation(handler_call_details)
-        if handler is None:  # no such method: the library answers UNIMPLEMENTED
-            return None
-        path = handler_call_details.method
-        known, wrapped = self._wrapped.get(path, (None, None))
-        if known is not handler:
-            wrapped = self._wrap(method_of(path, handler), handler)
-            self._wrapped[path] = handler, wrapped
-        return wrapped
-
-    def _wrap(self, method: RpcMethod, handler: Any) -> Any:
-        name = next(name for name in _CREATORS if getattr(handler, name))
-        behavior, create = getattr(handler, name), _CREATORS[name]
-        read = _each_message if handler.request_streaming else _only_message
-        wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
-        return create(
-            wrap(method, read(behavior)),
-            _tolerant(handler.request_deserializer),
-            handler.response_serializer,
-        )
-
-    def _wrap_unary(self, method: RpcMethod, behavior: Any) -> Any:
-        async def call(request: Any, context: Any) -> Any:
-            async with _Call(method, context, self._observer, self._clock):
-                return await behavior(request, context)
-
-        return call
-
-    def _wrap_stream(self, method: RpcMethod, behavior: Any) -> Any:
-        # Writes to the context instead of yielding: a generator would not be closed when the client leaves.
-        async def call(request: Any, context: Any) -> None:
-            async with _Call(method, context, self._observer, self._clock):
-                responses = behavior(request, context)
-                if not hasattr(responses, "__aiter__"):  # writes to the context itself
-                    await responses
-                    return
-                async with aclosing(responses):
-                    async for response in responses:
-                        await context.write(response)
-
-        return call
-
-
-class _Call:
-    """One call from its begin to its end, whatever that is."""
+class WatchedCall:
+    """One call from its begin to its end, whatever that is. Made when the call begins, in its own task."""
 
     def __init__(
         self, method: RpcMethod, context: Any, observer: RpcObserver, clock: Callable[[], float]
@@ -215,25 +149,33 @@ class _Call:
         self._observer = observer
         self._clock = clock
         self._began = clock()
-        self._key = ""
-
-    async def __aenter__(self) -> None:
-        metadata = self._context.invocation_metadata() or ()
+        metadata = context.invocation_metadata() or ()
         request_id = _request_id(metadata)
         self._key = f"{request_id}#{next(_call_numbers)}"
         request_id_var.set(request_id)
         call_var.set(Call(self._key))
-        self._context.set_trailing_metadata(((_REQUEST_ID, request_id),))
-        self._observer.on_rpc_started(
-            RpcStarted(method=self._method, key=self._key, request_id=request_id, metadata=metadata)
+        context.set_trailing_metadata(((_REQUEST_ID, request_id),))
+        observer.on_rpc_started(
+            RpcStarted(method=method, key=self._key, request_id=request_id, metadata=metadata)
         )
 
-    async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
+    def end(self) -> None:
+        """All went well; the answer is sent next."""
+        code = self._context.code()  # None, a number or an enum, depending on who set it
+        code = code if isinstance(code, grpc.StatusCode) else _CODES[code or 0]
+        self._log(code, self._count(code))
+
+    async def fail(self, error: BaseException) -> None:
+        """The call ends with this error: tell the client.
+
+        Raises:
+            AbortError: It was told; the library wants this to be raised.
+        """
+        if isinstance(error, grpc.aio.AbortError):  # told already
+            self.end()
+            return
         code = self._code(error)
-        seconds = self._clock() - self._began
-        self._observer.on_rpc_ended(
-            RpcEnded(method=self._method, key=self._key, code=code.name, seconds=seconds)
-        )
+        seconds = self._count(code)
         try:
             await self._tell_client(code, error)
         finally:
@@ -241,9 +183,14 @@ class _Call:
                 code, seconds
             )  # after a fault has had its own line, which then is the only one
 
-    async def _tell_client(self, code: grpc.StatusCode, error: BaseException | None) -> None:
-        if error is None or isinstance(error, grpc.aio.AbortError):
-            return
+    def _count(self, code: grpc.StatusCode) -> float:
+        seconds = self._clock() - self._began
+        self._observer.on_rpc_ended(
+            RpcEnded(method=self._method, key=self._key, code=code.name, seconds=seconds)
+        )
+        return seconds
+
+    async def _tell_client(self, code: grpc.StatusCode, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             # Mostly the client left and nobody reads this; otherwise the call would never end for it.
             with contextlib.suppress(grpc.aio.UsageError, grpc.aio.InternalError):
@@ -253,10 +200,13 @@ class _Call:
 
     def _log(self, code: grpc.StatusCode, seconds: float) -> None:
         """Write the one line of the call, if nothing was written yet. Probes and reflection are for debugging."""
-        is_ours = not self._method.service.startswith("grpc.")
         level = logging.WARNING if code in _FAULTS else logging.INFO
+        if self._method.service.startswith("grpc."):
+            level = logging.DEBUG
+        if not logger.isEnabledFor(level):
+            return
         logger.log(
-            level if is_ours else logging.DEBUG,
+            level,
             "%s ended with %s after %.3f s",
             self._method.name,
             code.name,
@@ -270,10 +220,7 @@ class _Call:
             },
         )
 
-    def _code(self, error: BaseException | None) -> grpc.StatusCode:
-        if error is None or isinstance(error, grpc.aio.AbortError):
-            code = self._context.code()  # None, a number or an enum, depending on who set it
-            return code if isinstance(code, grpc.StatusCode) else _CODES[code or 0]
+    def _code(self, error: BaseException) -> grpc.StatusCode:
         if isinstance(error, asyncio.CancelledError):
             seconds_left = self._context.time_remaining()
             is_late = seconds_left is not None and seconds_left <= 0
@@ -290,76 +237,6 @@ class _Call:
             trailers.append((_RETRY_AFTER, str(math.ceil(error.retry_after_seconds))))
             trailers.append((_STATUS_TRAILER, status.SerializeToString()))
         await self._context.abort(entry.grpc_code, status.message, tuple(trailers))
-
-
-def _only_message(behavior: Any) -> Any:
-    """Read the one message ourselves: the library never answers a call that is closed without it.
-
-    Read from the context: an iterator that is left before its end costs a task to close it.
-    """
-
-    async def read(context: Any) -> Any:
-        request = await context.read()
-        if request is grpc.aio.EOF:
-            raise InvalidRequestError("The call has no message.")
-        return _decoded(request)
-
-    async def call(_: AsyncIterator[Any], context: Any) -> Any:
-        return await behavior(await read(context), context)
-
-    async def stream(_: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async for response in behavior(await read(context), context):
-            yield response
-
-    return stream if inspect.isasyncgenfunction(behavior) else call
-
-
-def _each_message(behavior: Any) -> Any:
-    """Refuse broken messages of a stream."""
-
-    async def decoded(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for request in requests:
-            yield _decoded(request)
-
-    def call(requests: AsyncIterator[Any], context: Any) -> Any:
-        return behavior(decoded(requests), context)
-
-    return call
-
-
-class _Undecodable:
-    """Stands for a message that is not what its type says, such as text that is not UTF-8."""
-
-
-def method_of(path: str, handler: Any) -> RpcMethod:
-    """Name a registered method from its path "/service/method"."""
-    _, service, name = path.split("/", 2)
-    kind = {
-        (False, False): "unary",
-        (True, False): "client_stream",
-        (False, True): "server_stream",
-        (True, True): "bidi_stream",
-    }[handler.request_streaming, handler.response_streaming]
-    return RpcMethod(kind, service, name)
-
-
-def _tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Let a broken message come as far as the error table: the library would answer INTERNAL."""
-
-    def deserialize(message: bytes) -> Any:
-        try:
-            return deserializer(message)
-        except DecodeError:
-            return _Undecodable()
-
-    return deserialize
-
-
-def _decoded(request: Any) -> Any:
-    """Raise when a message is broken."""
-    if isinstance(request, _Undecodable):
-        raise InvalidRequestError("The message is broken, or holds a text that is not UTF-8.")
-    return request
 
 
 def _request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
@@ -391,9 +268,3 @@ _FAULTS = (
     grpc.StatusCode.DATA_LOSS,
 )
 """Ends that are no fault of the client."""
-_CREATORS: dict[str, Callable[..., Any]] = {
-    "unary_unary": grpc.stream_unary_rpc_method_handler,
-    "unary_stream": grpc.stream_stream_rpc_method_handler,
-    "stream_unary": grpc.stream_unary_rpc_method_handler,
-    "stream_stream": grpc.stream_stream_rpc_method_handler,
-}

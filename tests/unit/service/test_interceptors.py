@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from types import SimpleNamespace
 
 import grpc
 import pytest
 from google.rpc import code_pb2
-from prometheus_client import CollectorRegistry
 
 from service import errors
 from service.errors import (
@@ -20,14 +18,13 @@ from service.errors import (
 )
 from service.interceptors import (
     ERROR_TABLE,
-    CallInterceptor,
     as_told,
     describe_error,
     entry_of,
     status_of,
     value_or_error,
 )
-from service.metrics import REJECTIONS, PrometheusObserver
+from service.metrics import REJECTIONS
 
 START_UP_ONLY = {errors.ConfigError}
 
@@ -72,27 +69,6 @@ def test_an_error_of_the_service_is_told_as_it_is() -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert len(status_of(errors.NotFoundError("x" * 5000)).message) == 1001
-
-
-def test_a_method_is_wrapped_once_and_an_unknown_one_not_at_all() -> None:
-    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
-    interceptor = CallInterceptor(PrometheusObserver(CollectorRegistry()))
-
-    async def wrap(path: str, found: object) -> object:
-        async def continuation(details: object) -> object:
-            return found
-
-        details = SimpleNamespace(method=path, invocation_metadata=())
-        return await interceptor.intercept_service(continuation, details)  # type: ignore[arg-type]
-
-    async def test() -> None:
-        first = await wrap("/service/method", handler)
-        assert first is not handler
-        assert await wrap("/service/method", handler) is first
-        assert await wrap("/service/nothing", None) is None
-        assert await wrap("/service/other", handler) is not first
-
-    asyncio.run(test())
 
 
 def test_overload_says_when_to_try_again() -> None:
