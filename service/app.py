@@ -184,12 +184,12 @@ class Application:
         config = self._config.server
         if self._death is None:
             await asyncio.sleep(config.endpoint_removal_seconds)
-            await self._servicer.wait_until_quiet(_SETTLE_SECONDS, _MAX_SETTLE_SECONDS)
+            await self._servicer.active.wait_until_quiet(_SETTLE_SECONDS, _MAX_SETTLE_SECONDS)
         self._servicer.stop(self._death or DrainingError("The server is shutting down."))
-        was_drained = await self._servicer.wait_until_idle(config.drain_seconds)
+        was_drained = await self._servicer.active.wait_until_idle(config.drain_seconds)
         if not was_drained:
             logger.warning("Requests were cut off after %s s", config.drain_seconds)
-        await self._servicer.wait_until_quiet(_REFUSE_SECONDS, _MAX_REFUSE_SECONDS)
+        await self._servicer.active.wait_until_quiet(_REFUSE_SECONDS, _MAX_REFUSE_SECONDS)
         await self._close(_FLUSH_SECONDS)
         logger.info("Stopped")
         return was_drained

@@ -6,14 +6,15 @@ import asyncio
 import functools
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 
 from protos.dragoman.v1 import translation_pb2 as pb
 from protos.dragoman.v1 import translation_pb2_grpc
+from service.active_calls import ActiveCalls
 from service.answer_stream import answer_as_finished, until
 from service.calls import RpcMethod, RpcObserver, call_var
 from service.config import ServerConfig, split_address
@@ -28,7 +29,7 @@ from service.wire import (
     model_to_proto,
     request_from_proto,
     stream_request_from_proto,
-    translation_to_proto,
+    write_translation,
 )
 
 __all__ = ["METHODS", "AddOn", "GrpcServer", "TranslationServicer"]
@@ -63,10 +64,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._parts: _Parts | None = None
         self._refusal: DragomanError = DrainingError("The server is loading its models.")
         self._stopping = asyncio.Event()
-        self._num_active = 0
-        self._last_arrival = 0.0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.active = ActiveCalls(clock=clock)
 
     def start(self, validator: Validator, translator: Translator) -> None:
         """Models are loaded: answer from now on."""
@@ -78,30 +76,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._parts = None
         self._stopping.set()
 
-    async def wait_until_quiet(self, quiet_seconds: float, timeout_seconds: float) -> None:
-        """Wait until no new call has come for a while, taken or refused, or until the time is up."""
-        began = self._clock()
-        self._last_arrival = max(self._last_arrival, began)
-        while (now := self._clock()) - began < timeout_seconds:
-            quiet_for = now - self._last_arrival
-            if quiet_for >= quiet_seconds:
-                break
-            await asyncio.sleep(quiet_seconds - quiet_for)
-
-    async def wait_until_idle(self, timeout_seconds: float) -> bool:
-        """Wait for the calls that run. Returns whether all of them ended in time."""
-        try:
-            await asyncio.wait_for(self._idle.wait(), timeout_seconds)
-        except TimeoutError:
-            return False
-        return True
-
     async def TranslateText(  # noqa: N802
         self, request: pb.TranslateTextRequest, context: Any
     ) -> pb.TranslateTextResponse:
         """Translate a list of texts."""
         validator, translator = self._ready()
-        with self._active():
+        with self.active:
             valid = validator.validate(
                 request_from_proto(
                     request, request_id=call_var.get().key, deadline=self._deadline(context)
@@ -109,13 +89,15 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             )
             translations = await translator.translate(valid)
         manifest = translator.manifest(valid.model)
-        return pb.TranslateTextResponse(
+        response = pb.TranslateTextResponse(
             model=manifest.name,
             model_version=manifest.version,
             source_language_code=manifest.source_language,
             target_language_code=manifest.target_language,
-            translations=[self._to_proto(each, valid.return_scores) for each in translations],
         )
+        for each in translations:
+            self._write(response.translations.add(), each, valid.return_scores)
+        return response
 
     async def ListModels(  # noqa: N802
         self, request: pb.ListModelsRequest, context: Any
@@ -137,7 +119,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             unanswered=set(),
         )
         items = until(self._stopping, request_iterator)
-        with self._active():
+        with self.active:
             async with aclosing(
                 answer_as_finished(items, answer, self._max_stream_items)
             ) as answers:
@@ -172,42 +154,32 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         valid = validator.validate(request)
         (translation,) = await translator.translate(valid)
         manifest = translator.manifest(valid.model)
-        return pb.StreamTranslateTextResponse(
+        response = pb.StreamTranslateTextResponse(
             id=item_id,
             model=manifest.name,
             model_version=manifest.version,
             source_language_code=manifest.source_language,
             target_language_code=manifest.target_language,
-            translation=self._to_proto(translation, valid.return_scores),
         )
+        self._write(response.translation, translation, valid.return_scores)
+        return response
 
     def _refused(self, item_id: str, error: Exception) -> pb.StreamTranslateTextResponse:
-        translation = self._to_proto(Translation(translated_text="", error=as_told(error)), False)
-        return pb.StreamTranslateTextResponse(id=item_id, translation=translation)
+        response = pb.StreamTranslateTextResponse(id=item_id)
+        translation = Translation(translated_text="", error=as_told(error))
+        self._write(response.translation, translation, False)
+        return response
 
-    def _to_proto(self, translation: Translation, with_scores: bool) -> pb.Translation:
+    def _write(self, message: pb.Translation, translation: Translation, with_scores: bool) -> None:
         if translation.error is not None:
             reason = entry_of(translation.error).rejection
             if reason is not None:
                 self._observer.on_rejected(reason)
-        return translation_to_proto(translation, with_scores=with_scores)
-
-    @contextmanager
-    def _active(self) -> Iterator[None]:
-        """Count a call that `wait_until_idle` waits for."""
-        self._num_active += 1
-        self._last_arrival = self._clock()
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._num_active -= 1
-            if not self._num_active:
-                self._idle.set()
+        write_translation(message, translation, with_scores=with_scores)
 
     def _ready(self) -> _Parts:
         if self._parts is None:
-            self._last_arrival = self._clock()
+            self.active.note_arrival()
             raise self._refusal
         return self._parts
 

@@ -63,12 +63,8 @@ def reassemble(
     """
     if not segments:
         return Translation(translated_text=text)
-    most = max(len(segment.texts) for segment in segments)
-    answers: dict[str, _Answer] = {}
-    for rank in range(min(most, num_alternatives + 1)):
-        answer = _assemble(text, segments, rank)
-        answers.setdefault(answer.text, answer)
-    best, *others = answers.values()
+    best = _assemble(text, segments, 0)
+    others = _alternatives(text, segments, num_alternatives, best) if num_alternatives else ()
     return Translation(
         translated_text=best.text,
         alternatives=tuple(answer.text for answer in others),
@@ -82,6 +78,17 @@ def reassemble(
             )
         ),
     )
+
+
+def _alternatives(
+    text: str, segments: Sequence[TranslatedSegment], count: int, best: _Answer
+) -> Sequence[_Answer]:
+    most = max(len(segment.texts) for segment in segments)
+    answers = {best.text: best}
+    for rank in range(1, min(most, count + 1)):
+        answer = _assemble(text, segments, rank)
+        answers.setdefault(answer.text, answer)
+    return [*answers.values()][1:]
 
 
 def num_target_tokens(hypothesis: Hypothesis) -> int:

@@ -145,17 +145,9 @@ class Translator:
         spans = self._segmenters[request.model].segment(text)
         limit = model.manifest.limits.max_source_tokens
         encode = model.tokenizer.encode_source_batch
-
-        def count_tokens(texts: Items[str]) -> list[int]:
-            return [len(ids) for ids in encode(texts)]
-
         encoded = encode([text[span.start : span.end] for span in spans])
-        if any(len(ids) > limit for ids in encoded):
-            parts = [
-                [span] if len(ids) <= limit else split_to_fit(text, span, limit, count_tokens)
-                for span, ids in zip(spans, encoded, strict=True)
-            ]
-            spans = list(itertools.chain.from_iterable(parts))
+        if max(map(len, encoded), default=0) > limit:
+            spans = _split_long(text, spans, encoded, limit, encode)
             encoded = encode([text[span.start : span.end] for span in spans])
         if len(spans) > self._max_text_segments:
             return _Item(
@@ -223,6 +215,25 @@ class Translator:
             num_alternatives=request.options.num_hypotheses - 1,
             with_scores=request.return_scores,
         )
+
+
+def _split_long(
+    text: str,
+    spans: Items[Span],
+    encoded: Items[Items[int]],
+    limit: int,
+    encode: Callable[[Items[str]], list[list[int]]],
+) -> list[Span]:
+    """Split the segments that have too many tokens."""
+
+    def count_tokens(texts: Items[str]) -> list[int]:
+        return [len(ids) for ids in encode(texts)]
+
+    parts = [
+        [span] if len(ids) <= limit else split_to_fit(text, span, limit, count_tokens)
+        for span, ids in zip(spans, encoded, strict=True)
+    ]
+    return list(itertools.chain.from_iterable(parts))
 
 
 def _fails_the_call(result: SequenceResult) -> bool:

@@ -6,6 +6,7 @@ Faults of the request (languages, model, options, limits on the call) are raised
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from export.bundle import Manifest, is_language_code
@@ -26,6 +27,8 @@ __all__ = ["MAX_BEAM_SIZE", "Validator"]
 MAX_BEAM_SIZE = 16
 _MAX_LENGTH_PENALTY = 10.0
 _MAX_SHOWN_CHARACTERS = 40
+_MAX_KNOWN_OPTIONS = 256
+"""Clients ask with the same options again and again: so many are checked once."""
 
 
 class Validator:
@@ -43,8 +46,10 @@ class Validator:
         self._by_pair = {
             (each.source_language, each.target_language): each for each in reversed(manifests)
         }
+        self._by_name = {each.name: each for each in manifests}
         self._limits = limits
         self._max_beam_size = min(MAX_BEAM_SIZE, max_beam_size)
+        self._known_options = functools.lru_cache(_MAX_KNOWN_OPTIONS)(self._check_options)
 
     def validate(self, request: TranslationRequest) -> ValidRequest:
         """Check a request.
@@ -56,7 +61,7 @@ class Validator:
         """
         _check_mime_type(request.mime_type)
         manifest = self._route(request)
-        options = self._check_options(request.options, manifest)
+        options = self._known_options(request.options, manifest.name)
         return ValidRequest(
             contents=request.contents,
             model=manifest.name,
@@ -127,11 +132,11 @@ class Validator:
         )
         return ", ".join(pairs)
 
-    def _check_options(self, options: TranslationOptions, manifest: Manifest) -> DecodingOptions:
+    def _check_options(self, options: TranslationOptions, model: str) -> DecodingOptions:
         if options.unimplemented:
             names = ", ".join(f"`{name}`" for name in options.unimplemented)
             raise NotImplementedInVersionError(f"This version does not build {names} yet.")
-        defaults, limits = manifest.decoding, manifest.limits
+        defaults, limits = self._by_name[model].decoding, self._by_name[model].limits
         num_hypotheses = options.num_alternatives + 1
         beam_size = options.beam_size
         if beam_size is None:
@@ -158,12 +163,14 @@ class Validator:
             raise InvalidRequestError(
                 f"`contents` must have at most {limits.max_contents} texts, but has {len(contents)}."
             )
-        errors = {
-            index: error
-            for index, text in enumerate(contents)
-            if (error := _text_fault(text, limits.max_text_characters)) is not None
-        }
-        total = sum(len(text) for index, text in enumerate(contents) if index not in errors)
+        errors: dict[int, DragomanError] = {}
+        total = 0
+        for index, text in enumerate(contents):
+            error = _text_fault(text, limits.max_text_characters)
+            if error is None:
+                total += len(text)
+            else:
+                errors[index] = error
         if total > limits.max_request_characters:
             raise InvalidRequestError(
                 f"`contents` must have at most {limits.max_request_characters} characters together, "
@@ -187,6 +194,8 @@ def _text_fault(text: str, max_characters: int) -> DragomanError | None:
 
 
 def _check_mime_type(mime_type: str) -> None:
+    if not mime_type:
+        return
     kind = mime_type.partition(";")[0].strip().lower()
     if kind == "text/html":
         raise NotImplementedInVersionError("This version does not build `mime_type` text/html yet.")

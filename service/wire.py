@@ -18,7 +18,7 @@ __all__ = [
     "model_to_proto",
     "request_from_proto",
     "stream_request_from_proto",
-    "translation_to_proto",
+    "write_translation",
 ]
 
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -35,6 +35,9 @@ _FINISH_REASONS = {
 }
 
 
+_NO_OPTIONS = TranslationOptions()
+
+
 def request_from_proto(
     message: pb.TranslateTextRequest, *, request_id: str, deadline: float | None
 ) -> TranslationRequest:
@@ -45,7 +48,9 @@ def request_from_proto(
         target_language_code=message.target_language_code,
         model=message.model,
         mime_type=message.mime_type,
-        options=_options_from_proto(message.options),
+        options=_options_from_proto(message.options)
+        if message.HasField("options")
+        else _NO_OPTIONS,
         request_id=request_id,
         deadline=deadline,
     )
@@ -61,27 +66,30 @@ def stream_request_from_proto(
         target_language_code=message.target_language_code,
         model=message.model,
         mime_type=message.mime_type,
-        options=_options_from_proto(message.options),
+        options=_options_from_proto(message.options)
+        if message.HasField("options")
+        else _NO_OPTIONS,
         request_id=request_id,
         deadline=deadline,
     )
 
 
-def translation_to_proto(translation: Translation, *, with_scores: bool) -> pb.Translation:
-    """Write the answer to one text."""
+def write_translation(
+    message: pb.Translation, translation: Translation, *, with_scores: bool
+) -> None:
+    """Write the answer to one text, in its place: a message that is made apart is copied when it is put there."""
     if translation.error is not None:
-        return pb.Translation(status=status_of(translation.error))
+        message.status.CopyFrom(status_of(translation.error))
+        return
+    message.translated_text = translation.translated_text
+    message.truncated = translation.truncated
+    if translation.score is not None:
+        message.score = translation.score
     scores = translation.alternative_scores or (None,) * len(translation.alternatives)
-    return pb.Translation(
-        translated_text=translation.translated_text,
-        alternatives=[
-            pb.Alternative(translated_text=text, score=score)
-            for text, score in zip(translation.alternatives, scores, strict=True)
-        ],
-        score=translation.score,
-        truncated=translation.truncated,
-        segments=[_segment_to_proto(each, with_scores) for each in translation.segments],
-    )
+    for text, score in zip(translation.alternatives, scores, strict=True):
+        message.alternatives.add(translated_text=text, score=score)
+    for segment in translation.segments:
+        _write_segment(message.segments.add(), segment, with_scores)
 
 
 def model_to_proto(manifest: Manifest) -> pb.Model:
@@ -127,10 +135,10 @@ def _options_from_proto(message: pb.TranslationOptions) -> TranslationOptions:
     )
 
 
-def _segment_to_proto(segment: Segment, with_scores: bool) -> pb.Segment:
-    return pb.Segment(
-        source_span=pb.Span(start=segment.source_start, end=segment.source_end),
-        target_span=pb.Span(start=segment.target_start, end=segment.target_end),
-        score=segment.score if with_scores else None,
-        finish_reason=_FINISH_REASONS[segment.finish_reason],
-    )
+def _write_segment(message: pb.Segment, segment: Segment, with_scores: bool) -> None:
+    message.finish_reason = _FINISH_REASONS[segment.finish_reason]
+    source, target = message.source_span, message.target_span
+    source.start, source.end = segment.source_start, segment.source_end
+    target.start, target.end = segment.target_start, segment.target_end
+    if with_scores:
+        message.score = segment.score

@@ -8,7 +8,7 @@ from google.rpc import code_pb2
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.errors import SourceTooLongError
 from service.request import FinishReason, Segment, Translation, TranslationOptions
-from service.wire import request_from_proto, stream_request_from_proto, translation_to_proto
+from service.wire import request_from_proto, stream_request_from_proto, write_translation
 
 
 def _options(**fields: object) -> TranslationOptions:
@@ -68,6 +68,12 @@ def test_both_kinds_of_requests_read_alike() -> None:
     first = request_from_proto(unary, request_id="r", deadline=5.0)
     assert first == stream_request_from_proto(streamed, request_id="r", deadline=5.0)
     assert (first.contents, first.model, first.deadline) == (("a",), "m", 5.0)
+
+
+def translation_to_proto(translation: Translation, *, with_scores: bool) -> pb.Translation:
+    message = pb.Translation()
+    write_translation(message, translation, with_scores=with_scores)
+    return message
 
 
 def test_an_error_is_a_status_and_nothing_else() -> None:
