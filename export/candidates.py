@@ -7,70 +7,48 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from export.signature import VOCAB_BLOCK
+from export.operators import divide, gather_blocks, take_best
 
-__all__ = ["best_candidates", "divide", "edit"]
+__all__ = ["best_candidates", "edit"]
 
 
 def edit(log_probs: Tensor, positions: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
     """Replace single log-probabilities by `log_prob * scale + bias`.
 
-    On the flat view: there the runtime writes in place, while an update by (row, token) copies all of them.
+    All rows in one axis: so the runtime writes in place, while an update by (row, token) copies all of them.
+
+    Args:
+        log_probs: Shape (R * V,).
+        positions: row * V + token, each once. Shape (E,).
+        scales: Shape (E,).
+        biases: Shape (E,).
     """
-    flat = log_probs.reshape(-1)
-    width = log_probs.shape[1]
-    if isinstance(
-        width, int
-    ):  # without a matrix product or axis -1, which fail before 1.32 when E is 0
-        places = (positions * torch.tensor([width, 1])).sum(1)
-    else:
-        places = positions[:, 0] * width + positions[:, 1]
-    edited = flat.scatter(0, places, flat.gather(0, places) * scales + biases)
-    return edited.reshape(-1, log_probs.shape[1])
+    return log_probs.scatter(0, positions, log_probs.gather(0, positions) * scales + biases)
 
 
-def best_candidates(log_probs: Tensor, num_candidates: Tensor) -> tuple[Tensor, Tensor]:
+def best_candidates(
+    blocks: Tensor, num_candidates: Tensor, num_blocks: Tensor
+) -> tuple[Tensor, Tensor]:
     """Find the best words of each row, best first, equal ones in the order of their ids; exact.
 
     The best N words lie in the N blocks with the best maxima, so only those are searched.
 
     Args:
-        log_probs: Shape (R, V).
+        blocks: Log-probabilities, the vocabulary cut into blocks of L. Shape (R, W, L).
         num_candidates: N. Shape (1,).
+        num_blocks: W. Shape (1,).
+
+    Returns:
+        Ids and log-probabilities, (R, N) each.
     """
+    length = blocks.shape[2]
     count = cast(int, num_candidates.item())  # stays a symbol while the graph is traced
-    num_blocks = log_probs.shape[1] // VOCAB_BLOCK
-    blocks = log_probs.reshape(-1, num_blocks, VOCAB_BLOCK)  # (R, V/64, 64)
-    num_winners = torch.sym_min(count, num_blocks)
-    winners = blocks.amax(-1).topk(num_winners, dim=1).indices
+    size = torch.sym_min(count, blocks.shape[1])
+    num_winners = torch.minimum(num_candidates, num_blocks)
+    _, winners = take_best(blocks.amax(-1), num_winners, size)
     # Ascending, so that equal words keep their order.
-    winners = winners.topk(num_winners, dim=1, largest=False).values
-    searched = _gather_blocks(blocks, winners)  # (R, winners * 64)
-    best, places = searched.topk(count, dim=1)
-    ranks = divide(places, torch.tensor(VOCAB_BLOCK))
-    ids = (winners.gather(1, ranks) - ranks) * VOCAB_BLOCK + places
+    winners, _ = take_best(winners, num_winners, size, largest=False)
+    best, places = take_best(gather_blocks(blocks, winners), num_candidates, count)
+    ranks = divide(places, torch.tensor(length))
+    ids = (winners.gather(1, ranks) - ranks) * length + places
     return ids, best
-
-
-def divide(x: Tensor, divisor: Tensor) -> Tensor:
-    """Divide integers that are not negative, and drop the remainder: one operator, where the exporter takes seven."""
-    quotient: Tensor = torch.onnx.ops.symbolic(
-        "Div", (x, divisor), dtype=torch.int64, shape=x.shape
-    )
-    return quotient
-
-
-def _gather_blocks(blocks: Tensor, chosen: Tensor) -> Tensor:
-    """Give the chosen blocks of each row side by side, (R, N * 64)."""
-    num_rows, num_chosen = chosen.shape
-    found = torch.onnx.ops.symbolic(
-        "GatherND",
-        (blocks, chosen.unsqueeze(-1)),
-        {"batch_dims": 1},
-        dtype=blocks.dtype,
-        shape=(num_rows, num_chosen, VOCAB_BLOCK),
-    )
-    flat: Tensor = torch.onnx.ops.symbolic(
-        "Flatten", (found,), dtype=blocks.dtype, shape=(num_rows, num_chosen * VOCAB_BLOCK)
-    )
-    return flat

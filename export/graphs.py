@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from export.candidates import best_candidates, edit
 from export.layers import LayerFactory
-from export.signature import padded_vocab_size
+from export.operators import mix_heads, ones_like_block, reshape, score_heads, take
+from export.signature import VOCAB_BLOCK, padded_vocab_size
 from model.attention import MultiHeadAttention
 from model.decoder import DecoderLayer
 from model.embedding import InputEmbedding
@@ -54,16 +55,19 @@ class EncoderGraph(nn.Module):
         )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        """Encode a padded batch; see the class."""
-        positions = torch.arange(input_ids.shape[1])
-        x = self.embedding(input_ids, positions)  # (B, S, D)
+        """Encode a padded batch; see the class.
+
+        Inside, positions stand before sentences: so attention multiplies heads where they are.
+        """
+        positions = torch.arange(input_ids.shape[1]).unsqueeze(1)
+        x = self.embedding(input_ids.t(), positions)  # (S, B, D)
         bias = _mask_bias(attention_mask)
         for layer in self.layers:
             x = layer(x, bias)
         outputs = []
         for index, part in enumerate(self.cross_projections(self.final_norm(x))):
-            heads = _split_heads(part, self.num_heads)  # (B, S, H, Dh)
-            order = (0, 2, 3, 1) if index % 2 == 0 else (0, 2, 1, 3)
+            heads = _split_heads(part, self.num_heads)  # (S, B, H, Dh)
+            order = (1, 2, 3, 0) if index % 2 == 0 else (1, 2, 0, 3)
             outputs.append(heads.permute(order))
         return tuple(outputs)
 
@@ -87,13 +91,14 @@ class DecoderBody(nn.Module):
         past_lengths: Tensor,
         total_length: Tensor,
         encoder_attention_mask: Tensor,
-        lane_rows: Tensor,
-        row_lanes: Tensor,
+        lane_heads: Tensor,
+        row_heads: Tensor,
         caches: list[tuple[Tensor, Tensor, Tensor, Tensor]],
     ) -> tuple[Tensor, list[Tensor]]:
-        """Give hidden states (R, D), and keys and values of every layer."""
-        x = self.embedding(input_ids, past_lengths, self.start_from_zero)  # (R, D)
-        lanes = _Lanes(lane_rows, row_lanes, _mask_bias(encoder_attention_mask))
+        """Give hidden states (R, 1, D), and keys and values of every layer."""
+        x = self.embedding(input_ids, past_lengths, self.start_from_zero).unsqueeze(1)  # (R, 1, D)
+        ones = ones_like_block(caches[0][3])  # of any layer's cross-attention values
+        lanes = _Lanes(lane_heads, row_heads, _mask_bias(encoder_attention_mask), ones)
         presents: list[Tensor] = []
         for layer, cache in zip(self.layers, caches, strict=True):
             x, key, value = layer(x, past_lengths, total_length, lanes, cache)
@@ -122,8 +127,8 @@ class DecoderGraph(nn.Module):
         past_lengths: Tensor,
         total_length: Tensor,
         encoder_attention_mask: Tensor,
-        lane_rows: Tensor,
-        row_lanes: Tensor,
+        lane_heads: Tensor,
+        row_heads: Tensor,
         num_candidates: Tensor,
         edit_positions: Tensor,
         edit_scales: Tensor,
@@ -137,14 +142,18 @@ class DecoderGraph(nn.Module):
             past_lengths,
             total_length,
             encoder_attention_mask,
-            lane_rows,
-            row_lanes,
+            lane_heads,
+            row_heads,
             caches,
         )
-        log_probs = self.output_projection(hidden).float().log_softmax(-1)  # (R, V)
-        log_probs = edit(log_probs, edit_positions, edit_scales, edit_biases)
-        candidate_ids, candidate_log_probs = best_candidates(log_probs, num_candidates)
-        asked_for = F.embedding(log_prob_rows, log_probs)  # (M, V)
+        log_probs = self.output_projection(hidden).float().log_softmax(-1)
+        edited = edit(reshape(log_probs, -1), edit_positions, edit_scales, edit_biases)
+        size = log_probs.shape[-1]
+        blocks = reshape(edited, -1, size // VOCAB_BLOCK, VOCAB_BLOCK)  # (R, V/64, 64)
+        candidate_ids, candidate_log_probs = best_candidates(
+            blocks, num_candidates, torch.tensor([size // VOCAB_BLOCK])
+        )
+        asked_for = reshape(take(blocks, log_prob_rows), -1, size)  # (M, V)
         return (candidate_ids, candidate_log_probs, asked_for, *presents)
 
 
@@ -171,36 +180,32 @@ class _Embedding(nn.Module):
             self.position_table = nn.Parameter(source.positions(torch.arange(max_length)))
 
     def forward(self, ids: Tensor, positions: Tensor, start_from_zero: bool = False) -> Tensor:
-        vectors = self.tokens(ids)
+        factor = torch.tensor(self.scale, dtype=self.position_table.dtype)
         if start_from_zero:
-            factors = torch.tensor([[0.0], [self.scale]], dtype=vectors.dtype)
-            vectors = vectors * F.embedding(positions.clamp(max=1), factors)
-        else:
-            vectors = vectors * self.scale
-        output: Tensor = self.norm(vectors + F.embedding(positions, self.position_table))
+            factors = torch.stack([torch.zeros_like(factor), factor])
+            factor = take(factors, positions.clamp(max=1))
+        vectors = self.tokens(ids, factor)
+        output: Tensor = self.norm(vectors + take(self.position_table, positions))
         return output
 
 
 class _Lanes:
-    """Where the rows of each sentence stand in cross-attention, where they share keys and values.
+    """Rows and lanes of cross-attention, moved head by head; see `export/lanes.py`."""
 
-    Queries of one sentence become one block of `J` lanes. With rows [a0, b0, b1] of sentences a and b
-    and two lanes, `lane_rows` is [[0, 0], [1, 2]] (a's second lane is filled with any row) and
-    `row_lanes` is [0, 2, 3].
-    """
-
-    def __init__(self, lane_rows: Tensor, row_lanes: Tensor, bias: Tensor) -> None:
-        self.lane_rows = lane_rows
-        self.row_lanes = row_lanes
+    def __init__(self, lane_heads: Tensor, row_heads: Tensor, bias: Tensor, ones: Tensor) -> None:
+        self.lane_heads = lane_heads
+        self.row_heads = row_heads
         self.bias = bias  # (B, 1, 1, S)
+        self.ones = ones  # (S, Dh)
 
-    def fold(self, x: Tensor, num_heads: int) -> Tensor:
-        """Bring rows (R, D) into lanes (B, H, J, Dh)."""
-        return _split_heads(F.embedding(self.lane_rows, x), num_heads).transpose(1, 2)
+    def fold(self, x: Tensor, head_size: int) -> Tensor:
+        """Bring rows (R, 1, D) into lanes (B, H, J, Dh)."""
+        return take(reshape(x, -1, head_size), self.lane_heads)
 
     def unfold(self, mixed: Tensor) -> Tensor:
-        """Bring lanes (B, H, J, Dh) back to rows (R, D)."""
-        return F.embedding(self.row_lanes, mixed.transpose(1, 2).flatten(2).flatten(0, 1))
+        """Bring lanes (B, H, J, Dh) back to rows (R, 1, D)."""
+        heads = take(reshape(mixed, -1, mixed.shape[3]), self.row_heads)  # (R, H, Dh)
+        return reshape(heads, 0, 1, -1)
 
 
 class _EncoderLayer(nn.Module):
@@ -220,12 +225,12 @@ class _EncoderLayer(nn.Module):
         return output
 
     def _attend(self, x: Tensor, bias: Tensor) -> Tensor:
-        query, key, value = (
-            _split_heads(part, self.num_heads).transpose(1, 2)  # (B, H, S, Dh)
-            for part in self.qkv(x)
-        )
-        mixed = _mix(query, key.transpose(2, 3), value, bias)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))  # (B, S, D)
+        query, key, value = (_split_heads(part, self.num_heads) for part in self.qkv(x))
+        scores = score_heads(query, key) + bias  # (B, H, S, S)
+        ones = torch.ones(x.shape[0], value.shape[3], dtype=value.dtype)
+        weights, sums = _exponents(scores, ones)
+        mixed = mix_heads(weights, value) / sums  # (B, H, S, Dh)
+        output: Tensor = self.output(reshape(mixed.permute(2, 0, 1, 3), 0, 0, -1))  # (S, B, D)
         return output
 
 
@@ -233,6 +238,7 @@ class _DecoderLayer(nn.Module):
     def __init__(self, source: DecoderLayer, layers: LayerFactory) -> None:
         super().__init__()
         self.num_heads = source.self_attention.num_heads
+        self.head_size = source.self_attention.head_size
         weights, biases = _qkv(source.self_attention, scale_query=False)
         self.qkv = layers.linear(
             torch.cat(weights), torch.cat(biases), source=source.self_attention.query_proj
@@ -262,12 +268,14 @@ class _DecoderLayer(nn.Module):
                 self.qkv(y), self_key, self_value, past_lengths, total_length
             )
             presents.extend(present)
-            output: Tensor = self.self_output(mixed.flatten(1))
+            output: Tensor = self.self_output(mixed)
             return output
 
         def attend_source(y: Tensor) -> Tensor:
-            query = lanes.fold(self.cross_query(y), self.num_heads)
-            mixed = _mix(query, cross_key, cross_value, lanes.bias)
+            query = lanes.fold(self.cross_query(y), self.head_size)
+            scores = query @ cross_key + lanes.bias  # (B, H, J, S)
+            weights, sums = _exponents(scores, lanes.ones)
+            mixed = (weights @ cross_value) / sums
             output: Tensor = self.cross_output(lanes.unfold(mixed))
             return output
 
@@ -282,10 +290,10 @@ class _DecoderLayer(nn.Module):
         """Write the new key and value behind the past, in place, and attend to both."""
         outputs: Sequence[Tensor] = torch.onnx.ops.symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
-            (qkv.unsqueeze(1), None, None, key, value, past_lengths, total_length),
+            (qkv, None, None, key, value, past_lengths, total_length),
             {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "do_rotary": 0},
             dtypes=(qkv.dtype, key.dtype, value.dtype),
-            shapes=((qkv.shape[0], 1, qkv.shape[1] // 3), key.shape, value.shape),
+            shapes=((qkv.shape[0], 1, qkv.shape[2] // 3), key.shape, value.shape),
             version=1,
         )
         return outputs
@@ -331,29 +339,23 @@ def _bias_of(source: nn.Linear) -> Tensor:
 
 
 def _split_heads(x: Tensor, num_heads: int) -> Tensor:
-    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
+    return reshape(x, 0, 0, num_heads, x.shape[-1] // num_heads)
 
 
 def _mask_bias(mask: Tensor) -> Tensor:
-    bias = F.embedding(mask, torch.tensor([[_MASKED], [0.0]]))  # (B, S, 1)
-    return bias.reshape(mask.shape[0], 1, 1, mask.shape[1])
+    """Give 0 where a position may be attended, else a very negative number, (B, 1, 1, S) for (B, S)."""
+    return reshape(take(torch.tensor([[_MASKED], [0.0]]), mask), 0, 1, 1, -1)
 
 
-def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """Attend with a softmax whose bits do not depend on how far a sentence is padded.
+def _exponents(scores: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
+    """Give numerators and denominators of a softmax whose bits do not depend on how far a sentence is padded.
 
     A library softmax is free to add its terms in an order that depends on their number. A matrix product adds
     them one after the other, and the zeros of padding come last: so the sum is a product as well.
 
     Args:
-        query: Scaled already. Shape (B, H, J, Dh).
-        key: Shape (B, H, Dh, S).
-        value: Shape (B, H, S, Dh).
-        bias: 0 or a very negative number, in float32, and so are sums with it. Shape (B, 1, 1, S).
+        scores: In float32. Shape (..., S).
+        ones: As wide as what is divided by the denominators, so that nothing has to be spread. Shape (S, Dh).
     """
-    scores = query @ key + bias  # (B, H, J, S)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp().to(value.dtype)
-    ones = torch.ones(
-        value.shape[2], 2, dtype=value.dtype
-    )  # one column alone would be another kernel, with another order
-    return (weights @ value) / (weights @ ones)[..., :1]
+    weights = (scores - scores.amax(-1, keepdim=True)).exp().to(ones.dtype)
+    return weights, weights @ ones

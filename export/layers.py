@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from export.operators import reshape, take
+
 __all__ = ["FloatLayers", "LayerFactory"]
 
 
@@ -45,16 +47,16 @@ class LayerFactory(Protocol):
         """Create several products of one input, which give a tuple; `source` as in `linear`."""
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        """Create x W^T + b for the table of an embedding, shape (V, D), stored as `embedding` stores it."""
+        """Create x W^T + b for (R, 1, D) and the table of an embedding, (V, D), stored as `embedding` stores it."""
 
     def embedding(self, weight: Tensor) -> nn.Module:
-        """Create the look-up in a table of shape (V, D)."""
+        """Create the look-up in a table (V, D): ids (...) and factors, one or (...), to vectors (..., D)."""
 
     def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the look-up of words (U,) in the table that `vocabulary` has: what `product` wants of them."""
 
     def product(self) -> nn.Module:
-        """Create x times columns that are given with it, for rows (R, D): at least R rows (.., U)."""
+        """Create x times columns that are given with it, for (R, 1, D): at least R rows (.., U)."""
 
 
 class FloatLayers:
@@ -83,17 +85,13 @@ class FloatLayers:
         )
 
     def vocabulary(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-        linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
-        return linear
+        return _FloatVocabulary(weight.detach(), bias.detach())
 
     def embedding(self, weight: Tensor) -> nn.Module:
-        embedding = nn.Embedding(*weight.shape)
-        embedding.weight.data = weight.detach()
-        return embedding
+        return _FloatEmbedding(weight.detach())
 
     def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        return _FloatColumns(self.embedding(weight), bias)
+        return _FloatColumns(weight.detach(), bias)
 
     def product(self) -> nn.Module:
         return _FloatProduct()
@@ -120,18 +118,39 @@ class _FloatParallel(nn.Module):
         return tuple(linear(x) for linear in self.linears)
 
 
+class _FloatEmbedding(nn.Module):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, ids: Tensor, factors: Tensor) -> Tensor:
+        return take(self.weight, ids) * (factors.unsqueeze(-1) if factors.dim() else factors)
+
+
+class _FloatVocabulary(nn.Module):
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(
+            reshape(x, 0, -1), self.weight, self.bias
+        )  # on two axes one operator adds the bias, too
+
+
 class _FloatColumns(nn.Module):
     """Some columns of W^T, (D, U), and of b, (U,)."""
 
     bias: Tensor
 
-    def __init__(self, table: nn.Module, bias: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
-        self.table = table
+        self.weight = nn.Parameter(weight)
         self.register_buffer("bias", bias.detach().clone())
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return self.table(ids).t(), F.embedding(ids, self.bias.unsqueeze(-1)).squeeze(-1)
+        return take(self.weight, ids).t(), take(self.bias, ids)
 
 
 class _FloatProduct(nn.Module):
@@ -139,4 +158,5 @@ class _FloatProduct(nn.Module):
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
         # A row alone would be another kernel, with another order of its sums: so one row more than there are.
-        return torch.cat([x, x[:1]]) @ weights + biases
+        rows = reshape(x, 0, -1)
+        return torch.cat([rows, rows[:1]]) @ weights + biases

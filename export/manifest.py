@@ -40,7 +40,8 @@ __all__ = [
     "value_faults",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""Of the manifest and of what goes in and out of the graphs. Bundles of other versions are refused."""
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
@@ -256,6 +257,11 @@ def manifest_from_fields(raw: dict[str, Any], faults: list[str]) -> Manifest | N
         faults.append(f"format version {version} is newer than the newest known, {FORMAT_VERSION}")
     elif type(version) is int and version < 1:
         faults.append(f"`format_version` must be at least 1, but is {version}")
+    elif type(version) is int and version < FORMAT_VERSION:
+        faults.append(
+            f"format version {version} has graphs that run no more: export the checkpoint again "
+            f"(`dragoman export` writes version {FORMAT_VERSION})"
+        )
     manifest = _read(Manifest, raw, "", faults)
     if not isinstance(manifest, Manifest):
         return None

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from export.operators import dequantize_rows, reshape, take
 from export.smoothing import FixedInput
 
 __all__ = ["Int8Layers", "quantize_rows"]
@@ -234,10 +234,7 @@ class _Int8ColumnTable(nn.Module):
         self.register_buffer("bias", bias.detach().clone())
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        biases, scales = (
-            F.embedding(ids, v.unsqueeze(-1)).squeeze(-1) for v in (self.bias, self.scales)
-        )
-        return F.embedding(ids, self.weight).t(), biases, scales
+        return take(self.weight, ids).t(), take(self.bias, ids), take(self.scales, ids)
 
 
 class _Int8Product(nn.Module):
@@ -249,7 +246,7 @@ class _Int8Product(nn.Module):
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor, scales: Tensor) -> Tensor:
         scale = torch.tensor(self.input_scale)
-        rounded = _quantize(x, scale, _ZERO_POINT)
+        rounded = reshape(_quantize(x, scale, _ZERO_POINT), 0, -1)
         return _multiply(rounded, weights, scale, scales, _ZERO_POINT, biases)
 
 
@@ -265,9 +262,11 @@ class _Int8Embedding(nn.Module):
         self.register_buffer("weight", rounded)
         self.register_buffer("scales", scales)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        rows = F.embedding(ids, self.weight).to(torch.float32)
-        return rows * F.embedding(ids, self.scales.unsqueeze(-1))
+    def forward(self, ids: Tensor, factors: Tensor) -> Tensor:
+        rows, scales = take(self.weight, ids), take(self.scales, ids) * factors
+        if ids.dim() == 1:
+            return dequantize_rows(rows, scales)
+        return rows.to(torch.float32) * scales.unsqueeze(-1)
 
 
 def _quantize(x: Tensor, scale: Tensor, zero_point: int) -> Tensor:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnxruntime
 
 from export.bundle import Bundle
+from export.lanes import place_heads
 from export.signature import (
     CANDIDATE_IDS,
     CANDIDATE_LOG_PROBS,
@@ -24,7 +25,7 @@ from export.signature import (
     EDIT_SCALES,
     ENCODER_MASK,
     INPUT_IDS,
-    LANE_ROWS,
+    LANE_HEADS,
     LOG_PROB_ROWS,
     LOG_PROBS,
     MIN_CAPACITY,
@@ -32,7 +33,7 @@ from export.signature import (
     MIN_SOURCE_LENGTH,
     NUM_CANDIDATES,
     PAST_LENGTHS,
-    ROW_LANES,
+    ROW_HEADS,
     SOURCE_MASK,
     TOTAL_LENGTH,
     cache_dtype,
@@ -145,7 +146,7 @@ class GraphRunner:
         """
         feeds = self.decoder_feeds(token_ids, position, memory, caches)
         feeds[NUM_CANDIDATES] = np.array([num_candidates])
-        feeds |= _lanes(len(token_ids), num_lanes)
+        feeds |= self._lanes(len(token_ids), num_lanes)
         layers = range(self.manifest.architecture.num_decoder_layers)
         presents = [name(i) for i in layers for name in (present_self_key, present_self_value)]
         wanted = [CANDIDATE_IDS, CANDIDATE_LOG_PROBS, LOG_PROBS]
@@ -167,12 +168,12 @@ class GraphRunner:
             PAST_LENGTHS: np.full(num_rows, position, np.int32),
             TOTAL_LENGTH: np.array(next(iter(caches.values())).shape[2], np.int32),
             NUM_CANDIDATES: np.array([1]),
-            EDIT_POSITIONS: np.zeros((0, 2), np.int64),
+            EDIT_POSITIONS: np.zeros(0, np.int64),
             EDIT_SCALES: np.zeros(0, np.float32),
             EDIT_BIASES: np.zeros(0, np.float32),
             LOG_PROB_ROWS: np.arange(num_rows),
         }
-        return feeds | _lanes(num_rows, MIN_LANES) | memory | caches
+        return feeds | self._lanes(num_rows, MIN_LANES) | memory | caches
 
     def greedy(
         self,
@@ -210,11 +211,13 @@ class GraphRunner:
             for row, scores in zip(np.transpose(ids), np.transpose(log_probs), strict=True)
         ]
 
-
-def _lanes(num_rows: int, num_lanes: int) -> Arrays:
-    """Place one row a sentence, in all of its lanes."""
-    rows = np.arange(num_rows)
-    return {LANE_ROWS: np.repeat(rows[:, None], num_lanes, axis=1), ROW_LANES: rows * num_lanes}
+    def _lanes(self, num_rows: int, num_lanes: int) -> Arrays:
+        """Place one row a sentence, in all of its lanes."""
+        rows = np.arange(num_rows)
+        lane_rows = np.repeat(rows[:, None], num_lanes, axis=1)
+        num_heads = self.manifest.architecture.num_heads
+        lane_heads, row_heads = place_heads(lane_rows, rows * num_lanes, num_heads)
+        return {LANE_HEADS: lane_heads, ROW_HEADS: row_heads}
 
 
 def _until_eos(

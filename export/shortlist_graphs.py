@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from export.candidates import best_candidates, divide, edit
+from export.candidates import best_candidates, edit
 from export.graphs import DecoderBody, vocabulary_table
 from export.layers import LayerFactory
+from export.operators import axis_size, pick, reshape, take
+from export.signature import VOCAB_BLOCK
 from model.transformer import Transformer
 
 __all__ = ["ColumnsGraph", "ShortlistDecoderGraph"]
@@ -52,8 +52,8 @@ class ShortlistDecoderGraph(nn.Module):
         past_lengths: Tensor,
         total_length: Tensor,
         encoder_attention_mask: Tensor,
-        lane_rows: Tensor,
-        row_lanes: Tensor,
+        lane_heads: Tensor,
+        row_heads: Tensor,
         num_candidates: Tensor,
         edit_positions: Tensor,
         edit_scales: Tensor,
@@ -61,6 +61,7 @@ class ShortlistDecoderGraph(nn.Module):
         log_prob_rows: Tensor,
         caches: list[tuple[Tensor, Tensor, Tensor, Tensor]],
         columns: tuple[Tensor, ...],
+        row_sentences: Tensor,
         list_columns: Tensor,
         list_ids: Tensor,
     ) -> tuple[Tensor, ...]:
@@ -70,19 +71,18 @@ class ShortlistDecoderGraph(nn.Module):
             past_lengths,
             total_length,
             encoder_attention_mask,
-            lane_rows,
-            row_lanes,
+            lane_heads,
+            row_heads,
             caches,
         )
-        num_lanes = torch.tensor(lane_rows.shape[1])
-        sentences = divide(row_lanes, num_lanes)  # (R,)
-        own_columns = F.embedding(sentences, list_columns.flatten(1))  # (R, W * 64)
-        logits = self.product(hidden, *columns).gather(1, own_columns)
-        log_probs = logits.log_softmax(-1)
-        log_probs = edit(log_probs, edit_positions, edit_scales, edit_biases)
-        places, candidate_log_probs = best_candidates(log_probs, num_candidates)
-        flat = sentences.unsqueeze(1) * own_columns.shape[1] + places  # (R, N)
-        candidate_ids = F.embedding(flat, list_ids.reshape(-1, 1)).squeeze(-1)
-        blocks = log_probs.reshape(-1, *list_ids.shape[1:])  # (R, W, 64)
-        asked_for = blocks.index_select(0, log_prob_rows)  # (M, W, 64)
+        own_columns = reshape(take(list_columns, row_sentences), 0, -1)  # (R, W * 64)
+        logits = pick(self.product(hidden, *columns), own_columns)
+        log_probs = reshape(logits.log_softmax(-1), -1)
+        edited = edit(log_probs, edit_positions, edit_scales, edit_biases)
+        blocks = edited.reshape(-1, *list_ids.shape[1:])  # (R, W, 64)
+        num_blocks = axis_size(list_ids, 1)
+        places, candidate_log_probs = best_candidates(blocks, num_candidates, num_blocks)
+        first = row_sentences * (num_blocks * VOCAB_BLOCK)  # (R,)
+        candidate_ids = take(reshape(list_ids, -1), first.unsqueeze(1) + places)  # (R, N)
+        asked_for = take(blocks, log_prob_rows)  # (M, W, 64)
         return (candidate_ids, candidate_log_probs, asked_for, *presents)

@@ -23,6 +23,7 @@ from export.signature import (
     LIST_IDS,
     LOG_PROBS,
     MIN_COLUMNS,
+    ROW_SENTENCES,
     VOCAB_BLOCK,
 )
 from model.tokenizer import Tokenizer
@@ -132,13 +133,14 @@ class _ShortlistGraphs:
         )
         columns[COLUMN_BIASES][0] = -np.inf
         blocks = -(-max(map(len, lists)) // VOCAB_BLOCK)
-        list_columns = np.zeros((len(lists), blocks * VOCAB_BLOCK), np.int64)
-        list_ids = np.zeros_like(list_columns)
+        list_columns = np.zeros((len(lists), blocks * VOCAB_BLOCK), np.int32)
+        list_ids = np.zeros(list_columns.shape, np.int64)
         for row, words in enumerate(lists):
             list_columns[row, : len(words)] = union.searchsorted(words) + 1
             list_ids[row, : len(words)] = words
         shape = (len(lists), blocks, VOCAB_BLOCK)
         lists_as_read = {
+            ROW_SENTENCES: np.arange(len(lists)),
             LIST_COLUMNS: list_columns.reshape(shape),
             LIST_IDS: list_ids.reshape(shape),
         }

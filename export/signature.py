@@ -25,7 +25,7 @@ __all__ = [
     "EDIT_SCALES",
     "ENCODER_MASK",
     "INPUT_IDS",
-    "LANE_ROWS",
+    "LANE_HEADS",
     "LIST_COLUMNS",
     "LIST_IDS",
     "LOG_PROBS",
@@ -36,7 +36,8 @@ __all__ = [
     "MIN_SOURCE_LENGTH",
     "NUM_CANDIDATES",
     "PAST_LENGTHS",
-    "ROW_LANES",
+    "ROW_HEADS",
+    "ROW_SENTENCES",
     "SATURATING_CPU_CONFIG",
     "SOURCE_MASK",
     "TOTAL_LENGTH",
@@ -89,8 +90,9 @@ SOURCE_MASK = "attention_mask"
 ENCODER_MASK = "encoder_attention_mask"
 PAST_LENGTHS = "past_lengths"
 TOTAL_LENGTH = "total_length"
-LANE_ROWS = "lane_rows"
-ROW_LANES = "row_lanes"
+LANE_HEADS = "lane_heads"
+ROW_HEADS = "row_heads"
+ROW_SENTENCES = "row_sentences"
 NUM_CANDIDATES = "num_candidates"
 EDIT_POSITIONS = "edit_positions"
 EDIT_SCALES = "edit_scales"
@@ -195,21 +197,22 @@ def decoder_inputs(
 
     `input_ids` is the last token of each row and `past_lengths` how many tokens its cache already holds, which is
     also the position of the new token; `total_length` is the cache capacity `C` (ONNX Runtime wants it as a
-    scalar). `lane_rows` says which row each lane of a sentence holds (unused lanes repeat any valid row) and
-    `row_lanes` the flat lane (sentence * J + lane) that holds each row. An edit turns the log-probability of
-    (row, token) into `log_prob * scale + bias`; a ban is scale 1 and bias -inf; no position may be edited twice.
-    `num_candidates` is at most the vocabulary. `log_prob_rows` are the rows whose whole distribution is wanted, none in
-    most steps.
+    scalar). `lane_heads` says for each head of each lane of a sentence which of the rows' heads it is (row * H +
+    head; unused lanes repeat any valid row), and `row_heads` for each head of each row where among the lanes it is
+    ((sentence * H + head) * J + lane): see `export/lanes.py`. An edit turns the log-probability at a position (row
+    * V + token, V padded to whole blocks) into `log_prob * scale + bias`; a ban is scale 1 and bias -inf; no
+    position may be edited twice. `num_candidates` is at most the vocabulary. `log_prob_rows` are the rows whose
+    whole distribution is wanted, none in most steps.
     """
     specs = [
         TensorSpec(INPUT_IDS, "int64", ("R",)),
         TensorSpec(PAST_LENGTHS, "int32", ("R",)),
         TensorSpec(TOTAL_LENGTH, "int32", ()),
         TensorSpec(ENCODER_MASK, "int64", ("B", "S")),
-        TensorSpec(LANE_ROWS, "int64", ("B", "J")),
-        TensorSpec(ROW_LANES, "int64", ("R",)),
+        TensorSpec(LANE_HEADS, "int64", ("B", num_heads, "J")),
+        TensorSpec(ROW_HEADS, "int64", ("R", num_heads)),
         TensorSpec(NUM_CANDIDATES, "int64", (1,)),
-        TensorSpec(EDIT_POSITIONS, "int64", ("E", 2)),
+        TensorSpec(EDIT_POSITIONS, "int64", ("E",)),
         TensorSpec(EDIT_SCALES, "float32", ("E",)),
         TensorSpec(EDIT_BIASES, "float32", ("E",)),
         TensorSpec(LOG_PROB_ROWS, "int64", ("M",)),
@@ -267,14 +270,16 @@ def shortlist_decoder_inputs(
 
     Those of `decoder_inputs`, and the columns of the union of all lists, in any order. `list_columns` gives the column
     of each word of a sentence's list and `list_ids` the word itself; words ascend, and a list is filled up with a
-    column whose bias is -inf. The second number of an edit is a place in the list of the row's sentence, not a word.
+    column whose bias is -inf. `row_sentences` names the sentence of each row. The position of an edit is
+    row * W * 64 + place in the list of the row's sentence.
     """
     common = decoder_inputs(num_layers, num_heads, head_size)
     list_axes = ("B", "W", VOCAB_BLOCK)
     return (
         *common,
         *column_outputs(d_model, precision),
-        TensorSpec(LIST_COLUMNS, "int64", list_axes),
+        TensorSpec(ROW_SENTENCES, "int64", ("R",)),
+        TensorSpec(LIST_COLUMNS, "int32", list_axes),
         TensorSpec(LIST_IDS, "int64", list_axes),
     )
 

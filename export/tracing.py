@@ -186,10 +186,10 @@ def decoder_example(config: TransformerConfig, precision: str = "float32") -> tu
         ints(rows, dtype=torch.int32),
         torch.tensor(capacity, dtype=torch.int32),
         ints(sentences, source),
-        ints(sentences, lanes),
-        ints(rows),
+        ints(sentences, heads, lanes),
+        ints(rows, heads),
         torch.tensor([6]),
-        ints(edits, 2),
+        ints(edits),
         torch.ones(edits),
         torch.zeros(edits),
         ints(wanted),
@@ -209,7 +209,8 @@ def shortlist_decoder_example(config: TransformerConfig, precision: str) -> tupl
     )
     common = decoder_example(config)
     lists = torch.zeros(len(common[3]), blocks, VOCAB_BLOCK, dtype=torch.int64)
-    return (*common, columns, lists, lists.clone())
+    sentences = torch.zeros(len(common[0]), dtype=torch.int64)
+    return (*common, columns, sentences, lists.int(), lists)
 
 
 def columns_example() -> tuple[torch.Tensor, ...]:

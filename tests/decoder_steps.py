@@ -10,20 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from export.bundle import Architecture
+from export.lanes import place_heads
 from export.signature import (
     EDIT_BIASES,
     EDIT_POSITIONS,
     EDIT_SCALES,
     ENCODER_MASK,
     INPUT_IDS,
-    LANE_ROWS,
+    LANE_HEADS,
     LOG_PROB_ROWS,
     MIN_CAPACITY,
     MIN_LANES,
     MIN_SOURCE_LENGTH,
     NUM_CANDIDATES,
     PAST_LENGTHS,
-    ROW_LANES,
+    ROW_HEADS,
     TOTAL_LENGTH,
     cross_key,
     cross_value,
@@ -84,17 +85,17 @@ def step_feeds(  # noqa: PLR0913 - all that a batch may differ in
             for first, size in zip(firsts, sizes, strict=True)
         ]
     )
+    row_lanes = np.concatenate([s * num_lanes + np.arange(size) for s, size in enumerate(sizes)])
+    lane_heads, row_heads = place_heads(lanes, row_lanes, shape.num_heads)
     feeds: dict[str, Any] = {
         INPUT_IDS: np.array([row.token_id for row in rows]),
         PAST_LENGTHS: np.array(past, np.int32),
         TOTAL_LENGTH: np.array(capacity, np.int32),
         ENCODER_MASK: (np.arange(longest) < np.array(lengths)[:, None]).astype(np.int64),
-        LANE_ROWS: lanes,
-        ROW_LANES: np.concatenate(
-            [s * num_lanes + np.arange(size) for s, size in enumerate(sizes)]
-        ),
+        LANE_HEADS: lane_heads,
+        ROW_HEADS: row_heads,
         NUM_CANDIDATES: np.array([num_candidates]),
-        EDIT_POSITIONS: np.zeros((0, 2), np.int64),
+        EDIT_POSITIONS: np.zeros(0, np.int64),
         EDIT_SCALES: np.zeros(0, np.float32),
         EDIT_BIASES: np.zeros(0, np.float32),
         LOG_PROB_ROWS: np.arange(len(rows)),

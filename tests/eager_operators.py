@@ -23,6 +23,8 @@ def symbolic_multi_out(
     operator: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], **_: Any
 ) -> tuple[Tensor, ...]:
     """Stand in for `torch.onnx.ops.symbolic_multi_out`."""
+    if operator == "TopK":
+        return _top_k(*inputs, **attrs)
     assert operator == "com.microsoft::GroupQueryAttention"
     assert attrs["num_heads"] == attrs["kv_num_heads"]
     assert attrs["do_rotary"] == 0
@@ -86,15 +88,57 @@ def _gather_nd(data: Tensor, indices: Tensor, batch_dims: int) -> Tensor:
     return torch.stack([row[chosen[:, 0]] for row, chosen in zip(data, indices, strict=True)])
 
 
+def _top_k(x: Tensor, count: Tensor, axis: int, largest: int, sorted: int) -> tuple[Tensor, Tensor]:  # noqa: A002
+    assert (axis, sorted, count.shape) == (1, 1, (1,))
+    found = x.sort(dim=1, descending=bool(largest), stable=True)
+    return found.values[:, : int(count)], found.indices[:, : int(count)]
+
+
+def _reshape(x: Tensor, sizes: Tensor) -> Tensor:
+    return x.reshape(
+        [x.shape[axis] if size == 0 else size for axis, size in enumerate(sizes.tolist())]
+    )
+
+
+def _gather(x: Tensor, places: Tensor, axis: int) -> Tensor:
+    assert axis == 0
+    return x[places.long()]
+
+
+def _shape(x: Tensor, start: int, end: int) -> Tensor:
+    return torch.tensor(x.shape[start:end])
+
+
+def _dequantize_linear(x: Tensor, scale: Tensor, axis: int) -> Tensor:
+    assert (axis, x.dim(), scale.dim()) == (0, 2, 1)
+    return x.float() * scale[:, None]
+
+
+def _fused_mat_mul(x: Tensor, y: Tensor, **how: int) -> Tensor:
+    assert how.keys() <= {"transBatchA", "transBatchB", "transB"}
+    if how.get("transBatchA"):
+        x = x.movedim(0, -2)
+    if how.get("transBatchB"):
+        y = y.movedim(0, -2)
+    return x @ (y.transpose(-2, -1) if how.get("transB") else y)
+
+
 def _divide(x: Tensor, divisor: Tensor) -> Tensor:
     assert x.dtype == divisor.dtype == torch.int64
     return torch.div(x, divisor, rounding_mode="trunc")
 
 
 _OPERATORS: dict[str, Any] = {
+    "DequantizeLinear": _dequantize_linear,
     "Div": _divide,
+    "Expand": lambda x, shape: x.expand(shape.tolist()),
     "Flatten": lambda x: x.flatten(1),
+    "Gather": _gather,
+    "GatherElements": lambda x, places, axis: x.gather(axis, places.long()),
     "GatherND": _gather_nd,
     "QuantizeLinear": _quantize_linear,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "com.microsoft::FusedMatMul": _fused_mat_mul,
     "com.microsoft::MatMulIntegerToFloat": _mat_mul_integer_to_float,
 }

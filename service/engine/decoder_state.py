@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from export.lanes import place_heads
 from export.signature import MIN_LANES
 from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
 from service.engine.placement import exchange, inherit
@@ -53,10 +54,12 @@ class StepInputs:
     """(R,)"""
     past_lengths: NDArray[np.int32]
     """(R,)"""
-    lane_rows: IntArray
-    """(B, J)"""
-    row_lanes: IntArray
-    """(R,)"""
+    lane_heads: IntArray
+    """(B, H, J)"""
+    row_heads: IntArray
+    """(R, H)"""
+    row_slots: IntArray
+    """Slot of each row's sentence, (R,)."""
 
 
 class DecoderState:
@@ -68,13 +71,14 @@ class DecoderState:
         cross_attention: Caches of the sentences, by slot.
     """
 
-    _lanes: tuple[IntArray, IntArray] | None
-    """`lane_rows` and `row_lanes`, until a sentence has other places."""
+    _lanes: tuple[IntArray, IntArray, IntArray] | None
+    """`lane_heads`, `row_heads` and `row_slots`, until a sentence has other places."""
     _past_lengths: NDArray[np.int32]
     """By place, as long as `_lanes` hold."""
 
     def __init__(self, shape: CacheShape) -> None:
         self._start_id = shape.start_id
+        self._num_heads = shape.num_heads
         self.self_attention = SelfAttentionCache(shape.num_layers, shape.num_heads, shape.head_size)
         self.cross_attention = CrossAttentionCache(
             shape.num_layers, shape.num_heads, shape.head_size
@@ -157,16 +161,16 @@ class DecoderState:
             self._past_lengths[places] = self._lengths[self._row_sentence]
         return StepInputs(input_ids, self._past_lengths, *self._lanes)
 
-    def _lay_lanes(self) -> tuple[IntArray, IntArray]:
-        """Give `lane_rows` and `row_lanes` of `StepInputs`."""
+    def _lay_lanes(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Give `lane_heads`, `row_heads` and `row_slots` of `StepInputs`."""
         places, slots = self.places, self._slots[self._row_sentence]
         num_lanes = max(MIN_LANES, int(self._row_counts.max()))
         lane_rows = np.empty((self.num_sentences, num_lanes), np.int64)
         lane_rows[self._slots] = places[self._first_row][:, None]
         lane_rows[slots, self._offset] = places
-        row_lanes = np.empty(self.num_rows, np.int64)
-        row_lanes[places] = slots * num_lanes + self._offset
-        return lane_rows, row_lanes
+        row_slots, row_lanes = np.empty((2, self.num_rows), np.int64)
+        row_slots[places], row_lanes[places] = slots, slots * num_lanes + self._offset
+        return *place_heads(lane_rows, row_lanes, self._num_heads), row_slots
 
     def note_step(self) -> None:
         """The graph wrote one token more of each row."""

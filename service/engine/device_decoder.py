@@ -11,6 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from export import signature
+from export.lanes import place_heads
 from service.engine.base import Encoded
 from service.engine.decoder_state import CacheShape
 from service.engine.device_cross_attention import DeviceBatch, DeviceCrossAttention, Sources
@@ -48,7 +49,7 @@ class DeviceDecoder:
     _row_counts: IntArray
     """Rows of each sentence, (B,)."""
     _lanes: tuple[IntArray, IntArray] | None
-    """`lane_rows` and `row_lanes`, until rows move."""
+    """`lane_heads` and `row_heads`, until rows move."""
 
     def __init__(
         self,
@@ -56,9 +57,12 @@ class DeviceDecoder:
         shape: CacheShape,
         dtype: type[np.generic],
         graphs: DeviceGraphs,
+        vocab_size: int,
     ) -> None:
         self._binding = DeviceBinding(session)
         self._start_id = shape.start_id
+        self._num_heads = shape.num_heads
+        self._width = signature.padded_vocab_size(vocab_size)
         self._self_attention = DeviceSelfAttention(shape, dtype, graphs)
         self._cross_attention = DeviceCrossAttention(shape, dtype, graphs)
         self.reset()
@@ -128,14 +132,14 @@ class DeviceDecoder:
     def _feed_rows(self) -> None:
         lengths = self._lengths.repeat(self._row_counts).astype(np.int32)
         if self._lanes is None:
-            self._lanes = _lay_lanes(self._row_counts)
+            self._lanes = place_heads(*_lay_lanes(self._row_counts), self._num_heads)
         self._binding.feed(signature.INPUT_IDS, self._tokens)
         self._binding.feed(signature.PAST_LENGTHS, lengths)
-        self._binding.feed(signature.LANE_ROWS, self._lanes[0])
-        self._binding.feed(signature.ROW_LANES, self._lanes[1])
+        self._binding.feed(signature.LANE_HEADS, self._lanes[0])
+        self._binding.feed(signature.ROW_HEADS, self._lanes[1])
 
     def _feed_edits(self, edits: Edits) -> None:
-        positions = np.stack([edits.rows, edits.token_ids], axis=1)  # (E, 2)
+        positions = edits.rows * self._width + edits.token_ids  # (E,)
         self._binding.feed(signature.EDIT_POSITIONS, positions)
         self._binding.feed(signature.EDIT_SCALES, edits.scales)
         self._binding.feed(signature.EDIT_BIASES, edits.biases)

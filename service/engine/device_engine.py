@@ -67,7 +67,9 @@ class DeviceEngine:
         return rows + self._empty_cross.bytes_for(num_sentences, source_length)
 
     def create_decoder(self) -> Decoder:
-        return DeviceDecoder(self.decoder_session, self.shape, self._dtype, self._graphs)
+        return DeviceDecoder(
+            self.decoder_session, self.shape, self._dtype, self._graphs, self._facts.vocab_size
+        )
 
     def encode(
         self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from export import signature
 from service.engine.base import Encoded
 from service.engine.cross_attention_cache import CrossAttentionCache, EncodedBatch
-from service.engine.decoder_state import CacheShape, DecoderState
+from service.engine.decoder_state import CacheShape, DecoderState, StepInputs
 from service.engine.graph_binding import GraphBinding
 from service.engine.sessions import RUN_ERRORS
 from service.errors import EngineStepError
@@ -26,7 +26,7 @@ AnyArray = NDArray[np.generic]
 
 _NO_ROWS = np.empty(0, np.int64)
 """No row's whole distribution is wanted: sampling is not built yet."""
-_NO_POSITIONS = np.empty((0, 2), np.int64)
+_NO_POSITIONS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class Bound:
 class OnnxDecoder:
     """Rows of one worker that all run in one graph."""
 
-    def __init__(self, session: ort.InferenceSession, shape: CacheShape) -> None:
+    def __init__(self, session: ort.InferenceSession, shape: CacheShape, vocab_size: int) -> None:
+        self._width = signature.padded_vocab_size(vocab_size)
+        """Words that a row looks at, padding included."""
         self._binding = GraphBinding(session)
         self._bound_self: Bound | None = None
         self._bound_cross: Bound | None = None
@@ -86,10 +88,7 @@ class OnnxDecoder:
         inputs = self.state.step_inputs()
         places = self.state.places
         self._bind_caches()
-        self._binding.feed(signature.INPUT_IDS, inputs.input_ids)
-        self._binding.feed(signature.PAST_LENGTHS, inputs.past_lengths)
-        self._binding.feed(signature.LANE_ROWS, inputs.lane_rows)
-        self._binding.feed(signature.ROW_LANES, inputs.row_lanes)
+        self._feed_rows(inputs)
         self._feed_count(num_candidates)
         self._binding.feed(signature.LOG_PROB_ROWS, _NO_ROWS)
         self._feed_edits(edits, places)
@@ -143,6 +142,12 @@ class OnnxDecoder:
             self._binding.bind_input(signature.cross_value(layer), values[sentences])
         self._binding.bind_input(signature.ENCODER_MASK, cross.mask[sentences])
 
+    def _feed_rows(self, inputs: StepInputs) -> None:
+        self._binding.feed(signature.INPUT_IDS, inputs.input_ids)
+        self._binding.feed(signature.PAST_LENGTHS, inputs.past_lengths)
+        self._binding.feed(signature.LANE_HEADS, inputs.lane_heads)
+        self._binding.feed(signature.ROW_HEADS, inputs.row_heads)
+
     def _feed_count(self, num_candidates: int) -> None:
         if self._count.item() != num_candidates:
             self._count = np.array([num_candidates], np.int64)
@@ -151,9 +156,7 @@ class OnnxDecoder:
     def _feed_edits(self, edits: Edits, places: NDArray[np.int64]) -> None:
         positions = _NO_POSITIONS
         if len(edits.rows):
-            positions = np.empty((len(edits.rows), 2), np.int64)  # (E, 2)
-            places.take(edits.rows, out=positions[:, 0])
-            positions[:, 1] = edits.token_ids
+            positions = places.take(edits.rows) * self._width + edits.token_ids  # (E,)
         self._binding.feed(signature.EDIT_POSITIONS, positions)
         self._binding.feed(signature.EDIT_SCALES, edits.scales)
         self._binding.feed(signature.EDIT_BIASES, edits.biases)

@@ -78,7 +78,7 @@ class OnnxEngine:
         return rows + self._empty_state.cross_attention.bytes_for(num_sentences, source_length)
 
     def create_decoder(self) -> Decoder:
-        all_words = OnnxDecoder(self.decoder_session, self.shape)
+        all_words = OnnxDecoder(self.decoder_session, self.shape, self._facts.vocab_size)
         if self.shortlist is None:
             return all_words
         return MixedDecoder(

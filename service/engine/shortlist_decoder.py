@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from export import signature
 from export.shortlist import Shortlist
 from service.engine.base import Encoded
-from service.engine.decoder_state import CacheShape
+from service.engine.decoder_state import CacheShape, StepInputs
 from service.engine.onnx_decoder import Bound, OnnxDecoder, OnnxEncoded
 from service.engine.sessions import RUN_ERRORS
 from service.engine.shortlist_columns import ShortlistColumns
@@ -61,7 +61,7 @@ class ShortlistDecoder(OnnxDecoder):
     """Rows of one worker that all have a list."""
 
     def __init__(self, shortlist: EngineShortlist, shape: CacheShape) -> None:
-        super().__init__(shortlist.decoder, shape)
+        super().__init__(shortlist.decoder, shape, shortlist.vocab_size)
         union = ShortlistColumns(shortlist.fetch, signature.COLUMN_BIASES, shortlist.vocab_size)
         self._lists = WordLists(union)
         self._bound_columns: dict[str, AnyArray] | None = None
@@ -78,7 +78,8 @@ class ShortlistDecoder(OnnxDecoder):
         own = self._edit_lists(edits)
         self._lists.lay_out(self.state.sentence_slots)
         self._bind_lists()
-        count = min(num_candidates, self._lists.width)
+        self._width = self._lists.width
+        count = min(num_candidates, self._width)
         found = super().decode(count, own)
         if count == num_candidates:
             return found
@@ -98,6 +99,10 @@ class ShortlistDecoder(OnnxDecoder):
         super().reset()
         self._translated = None
         self._lists.reset()
+
+    def _feed_rows(self, inputs: StepInputs) -> None:
+        super()._feed_rows(inputs)
+        self._binding.feed(signature.ROW_SENTENCES, inputs.row_slots)
 
     def _edit_lists(self, edits: Edits) -> Edits:
         """Turn edits of words into edits of places in lists, after adding the words that are more than forbidden."""

@@ -37,7 +37,7 @@ class WordLists:
     """Lists in logical order, and laid out by slot.
 
     Attributes:
-        columns: Column of each word, (B_cap, W, 64).
+        columns: Column of each word, (B_cap, W, 64), int32.
         ids: The words, (B_cap, W, 64).
     """
 
@@ -140,6 +140,6 @@ class WordLists:
         self._owners: list[_WordList | None] = [None] * len(self.columns)
 
     def _allocate(self, num_slots: int, blocks: int) -> None:
-        self.columns: IntArray = np.zeros((num_slots, blocks, VOCAB_BLOCK), np.int64)
+        self.columns = np.zeros((num_slots, blocks, VOCAB_BLOCK), np.int32)
         self.ids: IntArray = np.zeros((num_slots, blocks, VOCAB_BLOCK), np.int64)
         self._forget_slots()

@@ -35,6 +35,7 @@ from export.signature import (
     EDIT_SCALES,
     INPUT_IDS,
     NUM_CANDIDATES,
+    padded_vocab_size,
 )
 from model.checkpoint import load_model
 from model.tokenizer import Tokenizer
@@ -314,7 +315,8 @@ def test_equal_candidates_come_in_the_order_of_their_ids(
         np.array([3, 4]), 0, runner.encode([[5, 2], [6, 7, 2]]), runner.start(2, 4)
     )
     ties = [300, 10, 200, 80, 64, 63]
-    feeds[EDIT_POSITIONS] = np.array([[1, word] for word in ties])
+    width = padded_vocab_size(runner.manifest.architecture.vocab_size)
+    feeds[EDIT_POSITIONS] = width + np.array(ties)
     feeds[EDIT_SCALES] = np.zeros(len(ties), np.float32)
     feeds[EDIT_BIASES] = np.ones(len(ties), np.float32)
     feeds[NUM_CANDIDATES] = np.array([5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from export.signature import (
     LIST_IDS,
     LOG_PROB_ROWS,
     MIN_COLUMNS,
+    ROW_SENTENCES,
     VOCAB_BLOCK,
 )
 from tests.decoder_steps import PASTS, Row, random_row, read_step, step_feeds
@@ -89,7 +90,7 @@ def graphs(request: pytest.FixtureRequest, graphs_of: Callable[[Precision], Grap
     return graphs_of(request.param)
 
 
-def list_feeds(
+def list_feeds(  # noqa: PLR0913 - all that a layout may differ in
     graphs: Graphs,
     lists: list[IntArray],
     rng: np.random.Generator,
@@ -97,6 +98,7 @@ def list_feeds(
     num_foreign: int = 0,
     spare_columns: int = 0,
     spare_blocks: int = 0,
+    sentence_sizes: Sequence[int] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Lay lists out as the decoder reads them: the union in a random order, words of nobody among it."""
     foreign = rng.integers(0, VOCAB_SIZE, num_foreign)
@@ -112,8 +114,9 @@ def list_feeds(
     column_of = np.full(VOCAB_SIZE, -1)
     column_of[np.delete(ids, filler)] = np.delete(np.arange(len(ids)), filler)
     blocks = -(-max(map(len, lists)) // VOCAB_BLOCK) + spare_blocks
-    feeds[LIST_COLUMNS] = np.full((len(lists), blocks, VOCAB_BLOCK), filler)
-    feeds[LIST_IDS] = np.zeros_like(feeds[LIST_COLUMNS])
+    feeds[LIST_COLUMNS] = np.full((len(lists), blocks, VOCAB_BLOCK), filler, np.int32)
+    feeds[LIST_IDS] = np.zeros(feeds[LIST_COLUMNS].shape, np.int64)
+    feeds[ROW_SENTENCES] = np.arange(len(lists)).repeat(sentence_sizes or [1] * len(lists))
     for sentence, words in enumerate(lists):
         feeds[LIST_COLUMNS].reshape(len(lists), -1)[sentence, : len(words)] = column_of[words]
         feeds[LIST_IDS].reshape(len(lists), -1)[sentence, : len(words)] = words
@@ -133,9 +136,10 @@ def run(
     **layout: int,
 ) -> list[bytes]:
     """Run one step; give each row's bits, its distribution only as far as its list goes."""
-    feeds = step_feeds(SHAPE, rows, **(step or {})) | list_feeds(graphs, lists, rng, **layout)
-    outputs = graphs.shortlist_decoder.run(None, feeds)
+    feeds = step_feeds(SHAPE, rows, **(step or {}))
     sizes = (step or {}).get("sentence_sizes", [1] * len(rows))
+    feeds |= list_feeds(graphs, lists, rng, sentence_sizes=sizes, **layout)
+    outputs = graphs.shortlist_decoder.run(None, feeds)
     lengths = np.repeat([len(words) for words in lists], sizes)
     for row, length in enumerate(lengths):
         assert np.isneginf(outputs[2][row].ravel()[length:]).all()
@@ -242,9 +246,10 @@ def test_edits_name_places_in_lists_and_whole_distributions_follow_the_rows_aske
     lists = [random_list(rng, length) for length in (80, 300, 81)]
     feeds = step_feeds(SHAPE, rows) | list_feeds(graphs, lists, rng)
     before = graphs.shortlist_decoder.run(None, feeds)
+    width = feeds[LIST_IDS][0].size
     best = [int(words.searchsorted(before[0][row, 0])) for row, words in enumerate(lists)]
     feeds |= {
-        EDIT_POSITIONS: np.array([[0, best[0]], [2, 5]]),
+        EDIT_POSITIONS: np.array([best[0], 2 * width + 5]),
         EDIT_SCALES: np.array([1.0, 0.0], np.float32),
         EDIT_BIASES: np.array([-np.inf, 3.0], np.float32),
         LOG_PROB_ROWS: np.array([2, 0]),

@@ -51,15 +51,18 @@ def run_graph(state: DecoderState) -> None:
 def read(state: DecoderState) -> list[Row]:
     """Rows as the decoder graph would see them."""
     inputs = state.step_inputs()
-    num_lanes = inputs.lane_rows.shape[1]
+    num_sentences, num_heads, num_lanes = inputs.lane_heads.shape
     assert num_lanes >= 2
-    assert inputs.lane_rows.shape[0] == state.num_sentences
-    assert inputs.lane_rows.min(initial=0) >= 0
-    assert (inputs.lane_rows < state.num_rows).all()
+    assert (num_sentences, num_heads) == (state.num_sentences, SHAPE.num_heads)
+    assert inputs.lane_heads.min(initial=0) >= 0
+    assert (inputs.lane_heads < state.num_rows * num_heads).all()
     rows = []
     for place in state.places.tolist():
-        slot, lane = divmod(int(inputs.row_lanes[place]), num_lanes)
-        assert inputs.lane_rows[slot, lane] == place
+        slot = int(inputs.row_slots[place])
+        heads = inputs.lane_heads.ravel()[inputs.row_heads[place]]
+        assert heads.tolist() == [place * num_heads + head for head in range(num_heads)]
+        lanes = inputs.row_heads[place] - (slot * num_heads + np.arange(num_heads)) * num_lanes
+        assert ((lanes >= 0) & (lanes < num_lanes)).all()
         length = int(inputs.past_lengths[place])
         cached = state.self_attention.buffer[:, :, place, :, :length]
         assert (cached == cached[:1, :1, :1, :, :1]).all()

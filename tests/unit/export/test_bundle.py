@@ -167,6 +167,11 @@ def test_a_newer_format_is_told_beside_everything_else(directory: Path) -> None:
         (lambda f: f.pop("format_version"), "key `format_version` is missing"),
         (lambda f: f.update(format_version=0), "`format_version` must be at least 1, but is 0"),
         (
+            lambda f: f.update(format_version=FORMAT_VERSION - 1),
+            f"format version {FORMAT_VERSION - 1} has graphs that run no more: export the checkpoint "
+            f"again (`dragoman export` writes version {FORMAT_VERSION})",
+        ),
+        (
             lambda f: f["limits"].pop("max_source_tokens"),
             "key `limits.max_source_tokens` is missing",
         ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from export.calibration import measure_ranges
 from export.graphs import DecoderGraph, EncoderGraph
+from export.lanes import place_heads
 from export.layers import FloatLayers, LayerFactory
 from export.quantize import Int8Layers
 from export.signature import padded_vocab_size
@@ -23,6 +25,8 @@ SOURCE = torch.tensor([[5, 6, 7, 2, 0, 0], [9, 8, 2, 0, 0, 0], [4, 5, 6, 7, 8, 2
 LENGTHS = (4, 3, 6)
 MASK = (torch.arange(6) < torch.tensor(LENGTHS)[:, None]).long()
 CAPACITY = 9
+LANE_ROWS = np.array([[0, 0], [1, 0], [2, 1]])
+ROW_LANES = np.array([0, 2, 4])
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "the paper": {},
@@ -66,6 +70,11 @@ def make_two_layers(**fields: Any) -> Transformer:
     )
 
 
+def place(lane_rows: np.ndarray, row_lanes: np.ndarray, rows: Rows) -> tuple[Tensor, ...]:
+    """Places of heads, as the graph reads them."""
+    return tuple(map(torch.from_numpy, place_heads(lane_rows, row_lanes, rows.caches[0].shape[1])))
+
+
 class Rows:
     """Three rows of three sentences that a decoder graph takes step by step; `repeat` gives each sentence more rows."""
 
@@ -84,15 +93,15 @@ class Rows:
         count: int = 5,
     ) -> tuple[Tensor, Tensor, Tensor]:
         layers = range(len(self.caches) // 2)
+        width = padded_vocab_size(VOCAB)
         outputs = self.graph(
             token_ids,
             self.lengths,
             torch.tensor(CAPACITY, dtype=torch.int32),
             MASK,
-            torch.tensor([[0, 0], [1, 0], [2, 1]]),
-            torch.tensor([0, 2, 4]),
+            *place(LANE_ROWS, ROW_LANES, self),
             torch.tensor([count]),
-            torch.tensor([edit[:2] for edit in edits], dtype=torch.int64).reshape(-1, 2),
+            torch.tensor([row * width + token for row, token, *_ in edits], dtype=torch.int64),
             torch.tensor([edit[2] for edit in edits]),
             torch.tensor([edit[3] for edit in edits]),
             torch.arange(3),
@@ -189,10 +198,9 @@ def test_lanes_bring_each_row_to_its_own_sentence() -> None:
         swapped.lengths,
         torch.tensor(CAPACITY, dtype=torch.int32),
         mask,
-        torch.tensor([[2, 2, 2], [0, 0, 1], [1, 1, 1]]),
-        torch.tensor([3, 6, 2]),
+        *place(np.array([[2, 2, 2], [0, 0, 1], [1, 1, 1]]), np.array([3, 6, 2]), swapped),
         torch.tensor([1]),
-        torch.zeros(0, 2, dtype=torch.int64),
+        torch.zeros(0, dtype=torch.int64),
         torch.zeros(0),
         torch.zeros(0),
         torch.arange(3),

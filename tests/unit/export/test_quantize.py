@@ -135,6 +135,6 @@ def test_an_embedding_and_the_vocabulary_share_one_table() -> None:
     layers, table = Int8Layers(4.0), random(30, 16)
     embedding, vocabulary = layers.embedding(table), layers.vocabulary(table, torch.zeros(30))
     assert torch.equal(embedding.weight, vocabulary.weight)
-    x = embedding(torch.tensor([[3, 4]]))[0]
+    x = embedding(torch.tensor([[3, 4]]), torch.tensor(1.0))[0]
     assert (x - table[[3, 4]]).abs().max() < 0.02
     assert (vocabulary(x) - x @ table.t()).abs().max() < 0.5

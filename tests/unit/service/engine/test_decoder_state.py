@@ -31,8 +31,8 @@ def test_a_sentence_begins_with_one_row_and_two_lanes() -> None:
     assert inputs.input_ids.tolist() == [9, 9]
     assert inputs.past_lengths.tolist() == [0, 0]
     assert inputs.past_lengths.dtype == np.int32
-    assert inputs.lane_rows.tolist() == [[0, 0], [1, 1]]
-    assert inputs.row_lanes.tolist() == [0, 2]
+    assert inputs.lane_heads.tolist() == [[[0, 0]], [[1, 1]]]
+    assert inputs.row_heads.tolist() == [[0], [2]]
 
 
 def test_the_example_of_the_docstring() -> None:
@@ -45,8 +45,9 @@ def test_the_example_of_the_docstring() -> None:
     admit(state, 4)
     assert state.places.tolist() == [1, 0, 2]
     inputs = state.step_inputs()
-    assert inputs.lane_rows.tolist() == [[1, 0], [2, 2]]
-    assert inputs.row_lanes.tolist() == [1, 0, 2]
+    assert inputs.lane_heads.tolist() == [[[1, 0]], [[2, 2]]]
+    assert inputs.row_heads.tolist() == [[1], [0], [2]]
+    assert inputs.row_slots.tolist() == [0, 0, 1]
     assert inputs.input_ids.tolist() == [101, 100, 9]
     assert inputs.past_lengths.tolist() == [1, 1, 0]
 

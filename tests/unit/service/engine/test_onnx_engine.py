@@ -97,7 +97,7 @@ def test_caches_are_updated_in_place() -> None:
         assert inputs[past] == outputs[present]
         assert inputs[past][0] == (2, SHAPE.num_heads, 32, SHAPE.head_size)
     assert outputs[signature.CANDIDATE_IDS][0] == (2, 4)
-    assert inputs[signature.EDIT_POSITIONS][0] == (0, 2)
+    assert inputs[signature.EDIT_POSITIONS][0] == (0,)
     expected = {spec.name for spec in signature.decoder_inputs(1, 2, 4)}
     assert set(inputs) == expected
 
