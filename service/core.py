@@ -81,15 +81,20 @@ class _GaugeBoard:
                 self._tell()
 
     def _tell(self) -> None:
-        workers = self._workers
+        sequences = rows = live_bytes = reserved_bytes = 0
+        for gauges in self._workers:
+            sequences += gauges.running_sequences
+            rows += gauges.running_rows
+            live_bytes += gauges.live_bytes
+            reserved_bytes += gauges.reserved_bytes
         self._observer.on_gauges(
             Gauges(
                 model=self._model,
                 queue_depth=self._queue_depth,
-                running_sequences=sum(gauges.running_sequences for gauges in workers),
-                running_rows=sum(gauges.running_rows for gauges in workers),
-                kv_cache_bytes=sum(gauges.live_bytes for gauges in workers),
-                kv_reserved_bytes=sum(gauges.reserved_bytes for gauges in workers),
+                running_sequences=sequences,
+                running_rows=rows,
+                kv_cache_bytes=live_bytes,
+                kv_reserved_bytes=reserved_bytes,
             )
         )
 
@@ -125,6 +130,8 @@ class EngineCore:
         self._budget = BatchBudget(config, engine.cache_bytes)
         self._gauges = _GaugeBoard(name, num_workers, observer)
         self._loads = [WorkerLoad() for _ in range(num_workers)]
+        self.num_waiting = 0
+        """Sentences that wait for their turn."""
         self._outstanding: dict[int, _Outstanding] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle = asyncio.Event()
@@ -145,11 +152,6 @@ class EngineCore:
     def is_alive(self) -> bool:
         """Whether all workers are well. True before `start` and after `stop`."""
         return self._death is None
-
-    @property
-    def num_waiting(self) -> int:
-        """Sentences that wait for their turn."""
-        return sum(load.num_waiting for load in self._loads)
 
     @property
     def num_outstanding(self) -> int:
@@ -264,6 +266,7 @@ class EngineCore:
             item = _Outstanding(sequence, ticket, index, is_short)
             self._outstanding[sequence.sequence_id] = item
             batches[index].append(sequence)
+        self.num_waiting += len(sequences)
         self._gauges.set_queue_depth(self.num_waiting)
         for worker, batch in zip(self._workers, batches, strict=True):
             if batch:
@@ -291,6 +294,7 @@ class EngineCore:
         """Take a sentence off the queue, if it is still on it."""
         if item.is_waiting:
             item.is_waiting = False
+            self.num_waiting -= 1
             self._loads[item.worker].stop_waiting(item.sequence)
 
     def on_worker_gauges(self, worker: int, gauges: WorkerGauges) -> None:

@@ -1,4 +1,4 @@
-"""The only Prometheus code: what the core and the interceptors tell, as the metrics of ARCHITECTURE.md.
+"""What the core and the calls tell, as the metrics of README.md. Only this and `tallies.py` know Prometheus.
 
 A registry of our own, so that nothing else in the process shows up. Label values come from closed sets: loaded models,
 registered methods, and the constants below; what is outside counts as "other".
@@ -11,19 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import prometheus_client
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from service.calls import STATUS_NAMES, RpcEnded, RpcMethod, RpcStarted
 from service.errors import ConfigError
 from service.request import Outcome
 from service.stats import Gauges, SequenceStats, StepStats, TextStage, TextStats
+from service.tallies import Number, Tallies
 
 __all__ = [
     "GUARDS",
@@ -120,15 +114,8 @@ class ModelLimits:
 class _Families:
     """Every metric, before labels."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
-
-        def histogram(
-            name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
-        ) -> Histogram:
-            return Histogram(name, text, labels, buckets=buckets, registry=registry)
-
+    def __init__(self, tallies: Tallies) -> None:
+        counter, histogram = tallies.add_counter, tallies.add_histogram
         self.rpc_started = counter("grpc_server_started_total", "Calls begun.", *_RPC_LABELS)
         self.rpc_handled = counter(
             "grpc_server_handled_total", "Calls ended, by status code.", *_RPC_LABELS, "grpc_code"
@@ -157,14 +144,13 @@ class _Families:
         self.guards = counter(
             "dragoman_guard_total", "Guards that acted on an answer.", "model", "guard"
         )
-        self.model_info = Gauge(
+        self.model_info = tallies.add_gauge(
             "dragoman_model_info",
             "A loaded model.",
-            tuple(each.name for each in dataclasses.fields(ModelInfo)),
-            registry=registry,
+            *(each.name for each in dataclasses.fields(ModelInfo)),
         )
         self.gauges = {
-            name: Gauge(name, text, ("model",), registry=registry) for name, text in _GAUGES.items()
+            name: tallies.add_gauge(name, text, "model") for name, text in _GAUGES.items()
         }
         self.histograms = {
             name: histogram(name, text, ("model",), buckets)
@@ -179,11 +165,25 @@ class _Families:
 
 
 class _ModelMetrics:
-    """The metrics of one model, looked up once: a step updates a dozen of them."""
+    """The metrics of one model, looked up once: a step feeds a dozen of them."""
 
     def __init__(self, families: _Families, model: str) -> None:
-        self.gauges = {name: each.labels(model) for name, each in families.gauges.items()}
-        self.histograms = {name: each.labels(model) for name, each in families.histograms.items()}
+        gauges = {name: each.labels(model) for name, each in families.gauges.items()}
+        self.queue_depth = gauges["dragoman_queue_depth"]
+        self.running_sequences = gauges["dragoman_running_sequences"]
+        self.running_rows = gauges["dragoman_running_rows"]
+        self.kv_cache_bytes = gauges["dragoman_kv_cache_bytes"]
+        self.kv_reserved_bytes = gauges["dragoman_kv_reserved_bytes"]
+        self.queue_limit = gauges["dragoman_queue_limit"]
+        self.row_limit = gauges["dragoman_row_limit"]
+        self.kv_limit_bytes = gauges["dragoman_kv_limit_bytes"]
+        histograms = {name: each.labels(model) for name, each in families.histograms.items()}
+        self.queue_seconds = histograms["dragoman_queue_seconds"]
+        self.encode_seconds = histograms["dragoman_encode_seconds"]
+        self.decode_seconds = histograms["dragoman_decode_seconds"]
+        self.sentence_seconds = histograms["dragoman_sentence_seconds"]
+        self.step_seconds = histograms["dragoman_step_seconds"]
+        self.step_rows = histograms["dragoman_step_rows"]
         self.text_seconds = {s: families.text_seconds.labels(model, s.value) for s in TextStage}
         self.sentences = {o: families.sentences.labels(model, o.value) for o in Outcome}
         self.source_tokens = families.tokens.labels(model, "source")
@@ -198,16 +198,13 @@ class _MethodMetrics:
 
     def __init__(self, families: _Families, method: RpcMethod) -> None:
         self._labels = (method.kind, method.service, method.name)
-        self._families = families
-        self._handled: dict[str, Counter] = {}
+        self._handled = families.rpc_handled
         self.started = families.rpc_started.labels(*self._labels)
         self.seconds = families.rpc_seconds.labels(*self._labels)
 
-    def handled(self, code: str) -> Counter:
+    def handled(self, code: str) -> Number:
         """The counter of calls that ended with this code."""
-        if code not in self._handled:
-            self._handled[code] = self._families.rpc_handled.labels(*self._labels, code)
-        return self._handled[code]
+        return self._handled.labels(*self._labels, code)
 
 
 class PrometheusObserver:
@@ -215,87 +212,100 @@ class PrometheusObserver:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register every metric."""
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._families = _Families(registry)
+        self._tallies = Tallies()
+        self._lock = self._tallies.lock
+        self._families = _Families(self._tallies)
         self._models: dict[str, _ModelMetrics] = {}
         self._methods: dict[RpcMethod, _MethodMetrics] = {}
+        registry.register(self._tallies)
 
     def start_model(self, info: ModelInfo, limits: ModelLimits) -> None:
         """Admit a loaded model as a label, with all its counters at zero."""
-        metrics = self._models[info.model] = _ModelMetrics(self._families, info.model)
-        metrics.gauges["dragoman_queue_limit"].set(limits.queue)
-        metrics.gauges["dragoman_row_limit"].set(limits.rows)
-        metrics.gauges["dragoman_kv_limit_bytes"].set(limits.kv_bytes)
-        labels = {name: str(value) for name, value in dataclasses.asdict(info).items()}
-        self._families.model_info.labels(**labels).set(1)
+        with self._lock:
+            metrics = self._models[info.model] = _ModelMetrics(self._families, info.model)
+            metrics.queue_limit.value = limits.queue
+            metrics.row_limit.value = limits.rows
+            metrics.kv_limit_bytes.value = limits.kv_bytes
+            labels = [str(value) for value in dataclasses.astuple(info)]
+            self._families.model_info.labels(*labels).value = 1
 
     def start_methods(self, methods: Iterable[RpcMethod]) -> None:
         """Show the registered methods with all their counters at zero: a rate sees the first error, too."""
-        for method in methods:
-            for code in STATUS_NAMES:
-                self._method(method).handled(code)
+        with self._lock:
+            for method in methods:
+                for code in STATUS_NAMES:
+                    self._method(method).handled(code)
 
     def on_step(self, stats: StepStats) -> None:
         """A step ended."""
-        model = self._model(stats.model)
-        model.histograms["dragoman_step_seconds"].observe(stats.step_seconds)
-        model.histograms["dragoman_step_rows"].observe(stats.num_rows)
-        model.encoder_padded_tokens.inc(stats.encoder_padded_tokens)
-        model.decoder_padded_tokens.inc(stats.decoder_padded_tokens)
+        with self._lock:
+            model = self._model(stats.model)
+            model.step_seconds.observe(stats.step_seconds)
+            model.step_rows.observe(stats.num_rows)
+            model.encoder_padded_tokens.value += stats.encoder_padded_tokens
+            model.decoder_padded_tokens.value += stats.decoder_padded_tokens
 
     def on_sequence(self, stats: SequenceStats) -> None:
         """A sentence left."""
-        model = self._model(stats.model)
-        model.sentences[stats.outcome].inc()
-        model.histograms["dragoman_queue_seconds"].observe(stats.queue_seconds)
-        model.histograms["dragoman_sentence_seconds"].observe(stats.sentence_seconds)
-        if stats.admitted:
-            model.histograms["dragoman_encode_seconds"].observe(stats.encode_seconds)
-            model.histograms["dragoman_decode_seconds"].observe(stats.decode_seconds)
-            model.source_tokens.inc(stats.source_tokens)
-        model.target_tokens.inc(stats.target_tokens)
+        with self._lock:
+            model = self._model(stats.model)
+            model.sentences[stats.outcome].value += 1
+            model.queue_seconds.observe(stats.queue_seconds)
+            model.sentence_seconds.observe(stats.sentence_seconds)
+            if stats.admitted:
+                model.encode_seconds.observe(stats.encode_seconds)
+                model.decode_seconds.observe(stats.decode_seconds)
+                model.source_tokens.value += stats.source_tokens
+            model.target_tokens.value += stats.target_tokens
 
     def on_text(self, stats: TextStats) -> None:
         """The texts of a request went through a stage."""
-        self._model(stats.model).text_seconds[stats.stage].observe(stats.seconds)
+        with self._lock:
+            self._model(stats.model).text_seconds[stats.stage].observe(stats.seconds)
 
     def on_gauges(self, gauges: Gauges) -> None:
         """What a model holds has changed."""
-        metrics = self._model(gauges.model).gauges
-        metrics["dragoman_queue_depth"].set(gauges.queue_depth)
-        metrics["dragoman_running_sequences"].set(gauges.running_sequences)
-        metrics["dragoman_running_rows"].set(gauges.running_rows)
-        metrics["dragoman_kv_cache_bytes"].set(gauges.kv_cache_bytes)
-        metrics["dragoman_kv_reserved_bytes"].set(gauges.kv_reserved_bytes)
+        with self._lock:
+            model = self._model(gauges.model)
+            model.queue_depth.value = gauges.queue_depth
+            model.running_sequences.value = gauges.running_sequences
+            model.running_rows.value = gauges.running_rows
+            model.kv_cache_bytes.value = gauges.kv_cache_bytes
+            model.kv_reserved_bytes.value = gauges.kv_reserved_bytes
 
     def on_rejected(self, reason: str) -> None:
         """A request was refused."""
-        self._families.rejected.labels(reason if reason in REJECTIONS else _OTHER).inc()
+        with self._lock:
+            self._families.rejected.labels(reason if reason in REJECTIONS else _OTHER).value += 1
 
     def on_guard(self, model: str, guard: str) -> None:
         """A guard acted on an answer."""
-        self._model(model).guards[guard if guard in GUARDS else _OTHER].inc()
+        with self._lock:
+            self._model(model).guards[guard if guard in GUARDS else _OTHER].value += 1
 
     def on_rpc_started(self, started: RpcStarted) -> None:
         """A call began."""
-        self._method(started.method).started.inc()
+        with self._lock:
+            self._method(started.method).started.value += 1
 
     def on_rpc_ended(self, ended: RpcEnded) -> None:
         """A call ended."""
-        method = self._method(ended.method)
-        method.handled(ended.code).inc()
-        method.seconds.observe(ended.seconds)
+        with self._lock:
+            method = self._method(ended.method)
+            method.handled(ended.code).value += 1
+            method.seconds.observe(ended.seconds)
 
     def _method(self, method: RpcMethod) -> _MethodMetrics:
-        """Registered methods only are told of."""
+        """Registered methods only are told of. The lock is held."""
         known = self._methods.get(method)
         if known is None:
             known = self._methods[method] = _MethodMetrics(self._families, method)
         return known
 
     def _model(self, name: str) -> _ModelMetrics:
+        """Loaded models have a label of their own. The lock is held."""
         known = self._models.get(name) or self._models.get(_OTHER)
         if known is None:
             known = self._models[_OTHER] = _ModelMetrics(self._families, _OTHER)

@@ -148,7 +148,8 @@ class Worker(threading.Thread):
             self._observer.on_sequence(stats)
             if stats.truncated:
                 self._observer.on_guard(stats.model, "truncated")
-        self._log_failures(report.departures)
+        if report.departures:
+            self._log_failures(report.departures)
         driver = self._driver
         self._listener.on_worker_gauges(
             self._index,

@@ -57,7 +57,6 @@ class WorkerLoad:
         """Of the sentences that wait or run."""
         self.outstanding_short_work = 0
         """Of them, those of short requests."""
-        self.num_waiting = 0
         self._lines: dict[str, _Line] = {}
         self._row_steps_per_second = _RecentRatio(_HALF_LIFE_SECONDS)
         self._targets_per_source = _RecentRatio(_HALF_LIFE_TOKENS)
@@ -66,14 +65,12 @@ class WorkerLoad:
         """A sentence was given to the worker; tell whether its request is a short one."""
         self.outstanding_work += work_of(sequence)
         self.outstanding_short_work += is_short * work_of(sequence)
-        self.num_waiting += 1
         line = self._lines.setdefault(sequence.request_id, _Line())
         line.count += 1
         line.work += work_of(sequence)
 
     def stop_waiting(self, sequence: Sequence) -> None:
         """A sentence joined the batch, or left without having joined."""
-        self.num_waiting -= 1
         line = self._lines[sequence.request_id]
         line.count -= 1
         line.work -= work_of(sequence)

@@ -64,7 +64,7 @@ def test_everything_given_back_leaves_nothing() -> None:
     for sequence in sequences:
         load.stop_waiting(sequence)
         load.leave(sequence)
-    assert (load.outstanding_work, load.num_waiting) == (0, 0)
+    assert (load.outstanding_work, load.outstanding_short_work) == (0, 0)
     assert load.seconds_until_free() == 0.0
 
 
