@@ -11,8 +11,9 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from service.config import SchedulerConfig
 from service.driver import Driver
@@ -37,12 +38,28 @@ __all__ = ["EngineCore"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
 class _Ticket:
-    """One call of `stream`."""
+    """One call of `stream`: what it waits for, and what has come of it and was not taken yet."""
 
-    results: asyncio.Queue[SequenceResult] = field(default_factory=asyncio.Queue)
-    unanswered: set[int] = field(default_factory=set)
+    def __init__(self, unanswered: set[int]) -> None:
+        self.unanswered = unanswered
+        self._results: deque[SequenceResult] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+
+    def put(self, result: SequenceResult) -> None:
+        """A sentence left."""
+        self._results.append(result)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def take(self) -> SequenceResult:
+        """Wait for the next result."""
+        if not self._results:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        result = self._results.popleft()
+        self.unanswered.discard(result.sequence_id)
+        return result
 
 
 @dataclass(slots=True)
@@ -182,9 +199,7 @@ class EngineCore:
         ticket = self._let_in(sequences)
         try:
             while ticket.unanswered:
-                result = await ticket.results.get()
-                ticket.unanswered.discard(result.sequence_id)
-                yield result
+                yield await ticket.take()
         finally:
             self._abort(ticket)
 
@@ -257,11 +272,11 @@ class EngineCore:
             raise RuntimeError("An engine core serves one event loop at a time.")
         self._loop = loop
         self._idle.clear()
-        ticket = _Ticket(unanswered={sequence.sequence_id for sequence in sequences})
+        ticket = _Ticket({sequence.sequence_id for sequence in sequences})
         batches: list[list[Sequence]] = [[] for _ in self._workers]
         is_short = len(sequences) <= SHORT_SENTENCES
         for sequence in sequences:
-            index = min(range(len(self._loads)), key=lambda i: self._loads[i].work_before(is_short))
+            index = self._least_busy(is_short)
             self._loads[index].add(sequence, is_short=is_short)
             item = _Outstanding(sequence, ticket, index, is_short)
             self._outstanding[sequence.sequence_id] = item
@@ -272,6 +287,11 @@ class EngineCore:
             if batch:
                 worker.inbox.put(Add(batch))
         return ticket
+
+    def _least_busy(self, is_short: bool) -> int:
+        """The worker that has least to do before a sentence."""
+        work = [load.work_before(is_short) for load in self._loads]
+        return work.index(min(work))
 
     def _abort(self, ticket: _Ticket) -> None:
         """Abort what a call leaves behind.
@@ -343,7 +363,7 @@ class EngineCore:
             return
         self._stop_waiting(item)
         self._loads[item.worker].leave(item.sequence, is_short=item.is_short)
-        item.ticket.results.put_nowait(result)
+        item.ticket.put(result)
 
     def _after_change(self) -> None:
         self._gauges.set_queue_depth(self.num_waiting)

@@ -30,7 +30,7 @@ class TranslatedSegment:
     """One for each hypothesis."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Answer:
     """One whole text, made of one hypothesis for each segment."""
 
@@ -70,12 +70,14 @@ def reassemble(
         alternatives=tuple(answer.text for answer in others),
         alternative_scores=tuple(answer.score for answer in others) if with_scores else (),
         score=best.score if with_scores else None,
-        truncated=any(h.finish_reason is FinishReason.LENGTH for h in best.hypotheses),
+        truncated=FinishReason.LENGTH in [each.finish_reason for each in best.hypotheses],
         segments=tuple(
-            _segment(segment.span, target, hypothesis)
-            for segment, target, hypothesis in zip(
-                segments, best.target_spans, best.hypotheses, strict=True
-            )
+            [
+                _segment(segment.span, target, hypothesis)
+                for segment, target, hypothesis in zip(
+                    segments, best.target_spans, best.hypotheses, strict=True
+                )
+            ]
         ),
     )
 

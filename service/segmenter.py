@@ -48,41 +48,45 @@ class Segmenter:
 
     def segment(self, text: str) -> list[Span]:
         """Find the segments of a text, in order; each begins and ends with no whitespace and holds a letter."""
-        return [span for line in _LINES.finditer(text) for span in self._sentences(text, line)]
+        spans: list[Span] = []
+        for line in _LINES.finditer(text):
+            start = line.start()
+            for piece in _join_letterless(self._cut(line[0])):
+                end = start + len(piece)
+                if _has_letter(piece):
+                    spans.append(strip(text, start, end))
+                start = end
+        return spans
 
-    def _sentences(self, text: str, line: re.Match[str]) -> Iterator[Span]:
-        start = line.start()
-        ends = itertools.accumulate(self._lengths(line[0]))
-        pieces = [line[0][first:last] for first, last in itertools.pairwise((0, *ends))]
-        for piece in _join_letterless(pieces):
-            end = start + len(piece)
-            if _has_letter(piece):
-                yield strip(text, start, end)
-            start = end
-
-    def _lengths(self, line: str) -> Iterator[int]:
-        """Cut a line into sentences, each with the whitespace after it, and give their lengths.
+    def _cut(self, line: str) -> list[str]:
+        """Cut a line into sentences, each with the whitespace after it.
 
         A long line is read window by window (unclosed quotes cost the library quadratic time); the last sentence of a
         window begins the next.
         """
+        pieces: list[str] = []
         start = 0
-        while start < len(line):
+        while len(line) - start > _WINDOW_CHARACTERS:
             window = line[start : start + _WINDOW_CHARACTERS]
-            lengths = self._window_lengths(window.translate(_PLAIN_SPACES))
-            if start + len(window) < len(line):
-                lengths = lengths[:-1] or [window.rfind(" ") + 1 or len(window)]
-            yield from lengths
-            start += sum(lengths)
+            whole = self._cut_window(window)[:-1] or [window[: window.rfind(" ") + 1] or window]
+            pieces += whole
+            start += sum(map(len, whole))
+        return pieces + self._cut_window(line[start:])
 
-    def _window_lengths(self, window: str) -> list[int]:
+    def _cut_window(self, window: str) -> list[str]:
+        plain = window if window.isascii() else window.translate(_PLAIN_SPACES)
         try:
-            sentences = sentencex.segment(self._language, window)
+            sentences = sentencex.segment(self._language, plain)
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of a Rust library; it is no `Exception`
                 raise
-            return [len(window)]
-        return [*map(len, sentences)] if "".join(sentences) == window else [len(window)]
+            return [window]
+        if "".join(sentences) != plain:
+            return [window]
+        if plain is window:
+            return list(sentences)
+        ends = [*itertools.accumulate(map(len, sentences), initial=0)]
+        return [window[first:last] for first, last in itertools.pairwise(ends)]
 
 
 def split_to_fit(text: str, span: Span, limit: int, count_tokens: CountTokens) -> list[Span]:
@@ -172,21 +176,25 @@ def _may_cut(text: str, index: int) -> bool:
     )
 
 
-def _join_letterless(pieces: Sequence[str]) -> Iterator[str]:
+def _join_letterless(pieces: Sequence[str]) -> Sequence[str]:
     """Join a piece without letters to the sentence that it belongs to.
 
     A number ("2. ") opens the sentence after it; anything else (an emoji) closes the one before it.
     """
+    if len(pieces) == 1:  # as nearly always
+        return pieces
+    joined: list[str] = []
     pending, pending_is_open = "", True  # open: it takes the next piece, whatever that is
     for piece in pieces:
         is_sentence = _has_letter(piece)
         opens = is_sentence or any(map(str.isdigit, piece))
         if opens and not pending_is_open:
-            yield pending
+            joined.append(pending)
             pending = ""
         pending += piece
         pending_is_open = not is_sentence and (opens or pending_is_open)
-    yield pending
+    joined.append(pending)
+    return joined
 
 
 def _has_letter(text: str) -> bool:

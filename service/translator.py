@@ -59,7 +59,7 @@ class ServedModel:
     core: SequenceStreamer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Item:
     """One text on its way: its segments and a sequence for each, or why it is not translated."""
 
