@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 
 from benchmarks.ctranslate2_engine import CTranslate2Engine, thread_choices
@@ -18,6 +19,7 @@ from benchmarks.ctranslate2_model import save_ctranslate2_model, vocabulary
 from benchmarks.dragoman_engine import DragomanEngine
 from benchmarks.part import CannotRunError
 from export.bundle import (
+    DECODER_FILE,
     Architecture,
     Bundle,
     DecodingDefaults,
@@ -30,6 +32,7 @@ from export.bundle import (
 from export.calibration import ActivationRanges, measure_ranges
 from export.exporter import suppressed_ids, write_graphs
 from export.shortlist import SHORTLIST_FILE, Shortlist, save_shortlist
+from export.signature import past_self_key
 from model.checkpoint import load_model, replace_directory
 from model.config import TransformerConfig
 from model.transformer import Transformer
@@ -96,7 +99,7 @@ class BenchModel:
                 )
                 if self.create_shortlist is not None:
                     save_shortlist(partial / SHORTLIST_FILE, self.create_shortlist())
-        manifest = self._manifest(precision)
+        manifest = replace(self._manifest(precision), int8_caches=_keeps_int8(directory))
         if makes_shortlist:
             manifest = replace(manifest, shortlist=SHORTLIST_FILE)
         return Bundle(directory=directory, manifest=manifest)
@@ -184,6 +187,13 @@ class BenchModel:
             scores=(),
             files={},
         )
+
+
+def _keeps_int8(directory: Path) -> bool:
+    """Read from a decoder graph what the manifest of a bundle would say."""
+    graph = onnx.load(directory / DECODER_FILE, load_external_data=False).graph
+    (past,) = (value for value in graph.input if value.name == past_self_key(0))
+    return bool(past.type.tensor_type.elem_type == onnx.TensorProto.INT8)
 
 
 def _exporter_digest() -> str:

@@ -2,7 +2,8 @@
 
 Without text the model translates sentences of random words. That is enough behind a LayerNorm, which bounds what comes
 out of it, and behind an embedding, which knows no other words. How large the mixtures of attention and the inside of
-feed-forward networks get depends on the text, so they are measured only where there is some.
+feed-forward networks get depends on the text, so they are measured only where there is some; and so are the keys and
+values of the decoder's self-attention, which are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -46,8 +47,12 @@ _LONGEST = 256
 """Tokens of a translation, at most."""
 
 _HIDDEN = "hidden"
+_OUTPUT = ".output"
+"""Ends the names of what comes out of a layer in a file."""
 _DEPENDS_ON_TEXT = (".output_proj", ".linear_out")
 _READS_MEMORY = (".cross_attention.key_proj", ".cross_attention.value_proj")
+_IS_KEPT = (".self_attention.key_proj", ".self_attention.value_proj")
+"""Layers of the decoder whose outputs self-attention keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +63,14 @@ class ActivationRanges:
     """Of the decoder's output, before the vocabulary."""
     inputs: Mapping[str, Tensor]
     """Of each channel that goes into a linear layer, (K,) in float32, by the layer's name in the model."""
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+    """Of each channel of what the decoder's self-attention keeps, (D,), by the name of the layer that makes it."""
 
 
 def save_ranges(path: Path, ranges: ActivationRanges) -> None:
     """Write them to a safetensors file; equal ranges give equal bytes."""
-    path.write_bytes(save({**ranges.inputs, _HIDDEN: torch.tensor([ranges.hidden])}))
+    kept = {f"{name}{_OUTPUT}": largest for name, largest in ranges.kept.items()}
+    path.write_bytes(save({**ranges.inputs, **kept, _HIDDEN: torch.tensor([ranges.hidden])}))
 
 
 def load_ranges(path: Path) -> ActivationRanges:
@@ -78,23 +86,36 @@ def load_ranges(path: Path) -> ActivationRanges:
     hidden = tensors.pop(_HIDDEN, None)
     if hidden is None or hidden.numel() != 1:
         raise ExportError(f"{path} holds no activation ranges: `{_HIDDEN}` must be one number.")
-    return ActivationRanges(hidden.item(), tensors)
+    kept = {name: tensors.pop(name) for name in [*tensors] if name.endswith(_OUTPUT)}
+    return ActivationRanges(
+        hidden.item(), tensors, {name.removesuffix(_OUTPUT): kept[name] for name in kept}
+    )
 
 
 def range_faults(ranges: ActivationRanges, transformer: Transformer) -> Iterator[str]:
     """Compare ranges with the model that they are to be used for."""
     layers = dict(_linear_layers(transformer))
-    for name, magnitudes in ranges.inputs.items():
-        layer = layers.get(name)
-        if layer is None:
-            yield f"calibration: the model has no layer `{name}`"
-        elif magnitudes.shape != (layer.in_features,):
-            shape = tuple(magnitudes.shape)
-            yield f"calibration: `{name}` has {layer.in_features} inputs, not {shape}"
-        elif not (magnitudes.isfinite() & (magnitudes >= 0)).all():
-            yield f"calibration: `{name}` has a magnitude that is negative or no number"
+    sizes = {name: layer.in_features for name, layer in layers.items()}
+    yield from _magnitude_faults(ranges.inputs, sizes, "inputs")
+    sizes = {name: layer.out_features for name, layer in layers.items() if _is_kept(name)}
+    yield from _magnitude_faults(ranges.kept, sizes, "outputs")
+    if ranges.kept and sizes.keys() - ranges.kept.keys():
+        yield "calibration: keys or values of some decoder layers are missing"
     if not 0 < ranges.hidden < math.inf:
         yield f"calibration: {ranges.hidden} is no magnitude of the decoder's output"
+
+
+def _magnitude_faults(
+    found: Mapping[str, Tensor], sizes: Mapping[str, int], what: str
+) -> Iterator[str]:
+    for name, magnitudes in found.items():
+        if name not in sizes:
+            yield f"calibration: the model has no layer `{name}`"
+        elif magnitudes.shape != (sizes[name],):
+            shape = tuple(magnitudes.shape)
+            yield f"calibration: `{name}` has {sizes[name]} {what}, not {shape}"
+        elif not (magnitudes.isfinite() & (magnitudes >= 0)).all():
+            yield f"calibration: `{name}` has a magnitude that is negative or no number"
 
 
 @torch.no_grad()
@@ -120,7 +141,7 @@ def measure_ranges(
         _check_lengths(sources, config)
         for batch in _batches(sources):
             recorder.translate(*_padded(batch, config.pad_id))
-        return ActivationRanges(recorder.hidden, recorder.largest)
+        return ActivationRanges(recorder.hidden, recorder.largest, recorder.kept)
     recorder.translate(*_random_words(transformer))
     bounded = {
         name: _MARGIN * largest
@@ -135,6 +156,10 @@ def _linear_layers(transformer: Transformer) -> Iterator[tuple[str, nn.Linear]]:
     for name, module in transformer.named_modules():
         if isinstance(module, nn.Linear) and module is not transformer.output_projection:
             yield name, module
+
+
+def _is_kept(name: str) -> bool:
+    return name.startswith("decoder.") and name.endswith(_IS_KEPT)
 
 
 def _is_bounded(name: str, config: TransformerConfig) -> bool:
@@ -162,10 +187,11 @@ def _check_lengths(sources: Sequence[Sequence[int]], config: TransformerConfig) 
 
 
 class _Recorder:
-    """Notes the largest magnitude of every input channel of every layer, of real positions only."""
+    """Notes the largest magnitude of every input channel of every layer, of real positions only; see `kept`, too."""
 
     def __init__(self, transformer: Transformer) -> None:
         self.largest: dict[str, Tensor] = {}
+        self.kept: dict[str, Tensor] = {}
         self.hidden = 0.0
         self._transformer = transformer
 
@@ -192,9 +218,13 @@ class _Recorder:
 
         def watch(name: str, layer: nn.Module) -> RemovableHandle:
             own = memory_mask if name.endswith(_READS_MEMORY) else mask
-            return layer.register_forward_pre_hook(
-                lambda _, inputs: self._note(name, inputs[0][own])
-            )
+
+            def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+                _raise(self.largest, name, inputs[0][own])
+                if _is_kept(name):
+                    _raise(self.kept, name, output[own])
+
+            return layer.register_forward_hook(note)
 
         handles = [
             watch(name, layer)
@@ -207,10 +237,12 @@ class _Recorder:
             for handle in handles:
                 handle.remove()
 
-    def _note(self, name: str, x: Tensor) -> None:
-        found = x.abs().amax(0)
-        known = self.largest.get(name)
-        self.largest[name] = found if known is None else torch.maximum(known, found)
+
+def _raise(largest: dict[str, Tensor], name: str, x: Tensor) -> None:
+    """Let the magnitudes of a name be at least those of x, (N, K)."""
+    found = x.abs().amax(0)
+    known = largest.get(name)
+    largest[name] = found if known is None else torch.maximum(known, found)
 
 
 def _random_words(transformer: Transformer) -> tuple[Tensor, Tensor, Tensor]:

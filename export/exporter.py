@@ -77,9 +77,13 @@ __all__ = [
     "ModelFacts",
     "check_export",
     "export_bundle",
+    "keeps_int8",
     "suppressed_ids",
     "write_graphs",
 ]
+
+_LEAST_INT8_HEAD = 64
+"""Numbers in a head, from which on a cache of int8 is faster than one of float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +167,11 @@ def export_bundle(
         BundleError: What it would say of itself cannot be, or something else stands in its place.
     """
     transformer, tokenizer = _load(checkpoint_dir)
-    manifest = _manifest(facts, precision, transformer.config, tokenizer)
-    if companions.shortlist is not None:
-        manifest = dataclasses.replace(manifest, shortlist=SHORTLIST_FILE)
+    manifest = dataclasses.replace(
+        _manifest(facts, precision, transformer.config, tokenizer),
+        int8_caches=keeps_int8(transformer.config, precision, companions.ranges),
+        shortlist=None if companions.shortlist is None else SHORTLIST_FILE,
+    )
     faults = [
         *value_faults(manifest),
         *_place_faults(output_dir),
@@ -248,12 +254,14 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
 ) -> None:
     """Write `encoder.onnx`, `decoder.onnx`, those that a shortlist needs, and the weights that all share."""
     layers: LayerFactory = FloatLayers()
+    int8_caches = keeps_int8(transformer.config, precision, ranges)
     if precision == "int8":
         ranges = ranges or measure_ranges(transformer)
         if any(range_faults(ranges, transformer)):
             raise ExportError("The model's activations are not finite, or all zero.")
-        transformer, fixed = smooth(transformer, ranges)
-        layers = Int8Layers(ranges.hidden, fixed)
+        smoothed = smooth(transformer, ranges)
+        transformer = smoothed.transformer
+        layers = Int8Layers(ranges.hidden, smoothed.fixed, smoothed.kept if int8_caches else None)
     config = transformer.config
     table_length = _table_length(config, limits)
     shape = (config.decoder_layers, config.num_heads, config.head_size)
@@ -268,17 +276,17 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
             _of_precision(
                 DecoderGraph(transformer, layers, table_length, suppressed_ids), precision
             ),
-            decoder_example(config, precision),
-            decoder_inputs(*shape, precision),
-            decoder_outputs(*shape, config.target_vocab_size, precision),
+            decoder_example(config, precision, int8_caches=int8_caches),
+            decoder_inputs(*shape, precision, int8_caches=int8_caches),
+            decoder_outputs(*shape, config.target_vocab_size, precision, int8_caches=int8_caches),
         ),
     }
     if with_shortlist:
         models[SHORTLIST_DECODER_FILE] = to_onnx(
             ShortlistDecoderGraph(transformer, layers, table_length),
-            shortlist_decoder_example(config, precision),
-            shortlist_decoder_inputs(*shape, config.d_model, precision),
-            shortlist_decoder_outputs(*shape),
+            shortlist_decoder_example(config, precision, int8_caches=int8_caches),
+            shortlist_decoder_inputs(*shape, config.d_model, precision, int8_caches=int8_caches),
+            shortlist_decoder_outputs(*shape, int8_caches=int8_caches),
         )
         models[COLUMNS_FILE] = to_onnx(
             ColumnsGraph(transformer, layers, suppressed_ids),
@@ -291,6 +299,17 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
         for file_name, model in models.items():
             weights.move_out(model)
             onnx.save(model, directory / file_name)
+
+
+def keeps_int8(
+    config: TransformerConfig, precision: Precision, ranges: ActivationRanges | None
+) -> bool:
+    """Whether self-attention is to keep keys and values as int8: where text told how large they get, and where it pays.
+
+    Narrow heads are faster in float32 (`benchmarks/RESULTS.md`).
+    """
+    is_known = ranges is not None and bool(ranges.kept)
+    return is_known and precision == "int8" and config.head_size >= _LEAST_INT8_HEAD
 
 
 def _of_precision(graph: nn.Module, precision: Precision) -> nn.Module:

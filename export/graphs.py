@@ -30,6 +30,9 @@ from model.transformer import Transformer
 
 __all__ = ["DecoderBody", "DecoderGraph", "EncoderGraph", "vocabulary_table"]
 
+_NO_SUCH_INPUTS = [None] * 5
+"""Of `GroupQueryAttention`, between the lengths and the scales of a cache of int8: rotations, positions, bias, sink."""
+
 _MASKED = -1e30
 """Added to a score that may not be attended: exp(masked - maximum) is exactly 0."""
 
@@ -243,6 +246,8 @@ class _DecoderLayer(nn.Module):
         self.qkv = layers.linear(
             torch.cat(weights), torch.cat(biases), source=source.self_attention.query_proj
         )
+        self.key_scales = layers.cache_scales(source.self_attention.key_proj)
+        self.value_scales = layers.cache_scales(source.self_attention.value_proj)
         self.self_output = _linear(source.self_attention.output_proj, layers)
         self.self_sublayer = source.self_attention_sublayer
         cross = source.cross_attention
@@ -288,10 +293,20 @@ class _DecoderLayer(nn.Module):
         self, qkv: Tensor, key: Tensor, value: Tensor, past_lengths: Tensor, total_length: Tensor
     ) -> Sequence[Tensor]:
         """Write the new key and value behind the past, in place, and attend to both."""
+        inputs: list[Tensor | None] = [qkv, None, None, key, value, past_lengths, total_length]
+        attributes: dict[str, int | str] = {
+            "num_heads": self.num_heads,
+            "kv_num_heads": self.num_heads,
+            "do_rotary": 0,
+        }
+        if self.key_scales is not None and self.value_scales is not None:
+            inputs += [*_NO_SUCH_INPUTS, self.key_scales, self.value_scales]
+            attributes |= {"kv_cache_bit_width": 8}
+            attributes |= dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_CHANNEL")
         outputs: Sequence[Tensor] = torch.onnx.ops.symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
-            (qkv, None, None, key, value, past_lengths, total_length),
-            {"num_heads": self.num_heads, "kv_num_heads": self.num_heads, "do_rotary": 0},
+            inputs,
+            {**attributes},
             dtypes=(qkv.dtype, key.dtype, value.dtype),
             shapes=((qkv.shape[0], 1, qkv.shape[2] // 3), key.shape, value.shape),
             version=1,

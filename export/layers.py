@@ -55,6 +55,9 @@ class LayerFactory(Protocol):
     def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the look-up of words (U,) in the table that `vocabulary` has: what `product` wants of them."""
 
+    def cache_scales(self, source: nn.Module) -> Tensor | None:
+        """Give the scale of each channel, (D,), of what `source` makes for a cache of int8; None for any other."""
+
     def product(self) -> nn.Module:
         """Create x times columns that are given with it, for (R, 1, D): at least R rows (.., U)."""
 
@@ -92,6 +95,9 @@ class FloatLayers:
 
     def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
         return _FloatColumns(weight.detach(), bias)
+
+    def cache_scales(self, source: nn.Module) -> Tensor | None:  # noqa: ARG002 - as the protocol has it
+        return None
 
     def product(self) -> nn.Module:
         return _FloatProduct()

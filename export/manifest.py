@@ -204,6 +204,9 @@ class Manifest:
     scores: tuple[Score, ...] = ()
     """As measured, for the model card."""
 
+    int8_caches: bool = False
+    """Whether self-attention keeps keys and values as int8; since format 3."""
+
     shortlist: str | None = None
     """File of the vocabulary shortlist, which `decoder.shortlist.onnx` and `columns.onnx` go with; since format 2."""
 

@@ -110,21 +110,21 @@ def _signature_faults(bundle: Bundle) -> Iterator[str]:
     """Compare names, types and axes of all graphs with the signature, and find files that no manifest vouches for."""
     a = bundle.manifest.architecture
     cache = (a.num_decoder_layers, a.num_heads, a.head_size)
-    precision = bundle.manifest.precision
+    precision, int8_caches = bundle.manifest.precision, bundle.manifest.int8_caches
     expected = [
         (bundle.encoder_path, encoder_inputs(), encoder_outputs(*cache, precision)),
         (
             bundle.decoder_path,
-            decoder_inputs(*cache, precision),
-            decoder_outputs(*cache, a.vocab_size, precision),
+            decoder_inputs(*cache, precision, int8_caches=int8_caches),
+            decoder_outputs(*cache, a.vocab_size, precision, int8_caches=int8_caches),
         ),
     ]
     if bundle.shortlist_path is not None:
         expected += [
             (
                 bundle.shortlist_decoder_path,
-                shortlist_decoder_inputs(*cache, a.d_model, precision),
-                shortlist_decoder_outputs(*cache),
+                shortlist_decoder_inputs(*cache, a.d_model, precision, int8_caches=int8_caches),
+                shortlist_decoder_outputs(*cache, int8_caches=int8_caches),
             ),
             (bundle.columns_path, column_inputs(), column_outputs(a.d_model, precision)),
         ]

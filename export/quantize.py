@@ -28,10 +28,22 @@ _MATRIX = 2
 class Int8Layers:
     """Layers whose products are of int8 numbers."""
 
-    def __init__(self, hidden: float, fixed: Mapping[nn.Module, FixedInput] | None = None) -> None:
-        """Take the largest magnitude of the decoder's output, and layers of the model whose input scale is fixed."""
+    def __init__(
+        self,
+        hidden: float,
+        fixed: Mapping[nn.Module, FixedInput] | None = None,
+        kept: Mapping[nn.Module, Tensor] | None = None,
+    ) -> None:
+        """Take what is known of the model's activations.
+
+        Args:
+            hidden: Largest magnitude of the decoder's output.
+            fixed: Layers whose input has a fixed scale.
+            kept: Largest magnitudes of the channels that caches of int8 keep, by the layer that makes them.
+        """
         self._hidden = hidden
         self._fixed = fixed or {}
+        self._kept = kept or {}
 
     def linear(
         self,
@@ -71,6 +83,11 @@ class Int8Layers:
     def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
         """Create the look-up of columns in the table of `vocabulary`."""
         return _Int8ColumnTable(weight, bias)
+
+    def cache_scales(self, source: nn.Module) -> Tensor | None:
+        """Give the scales of the channels that a cache keeps."""
+        largest = self._kept.get(source)
+        return None if largest is None else largest.clamp(min=_SMALLEST) / 127
 
     def product(self) -> nn.Module:
         """Create the product of `vocabulary` for columns that are given with its input."""

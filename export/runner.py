@@ -36,7 +36,6 @@ from export.signature import (
     ROW_HEADS,
     SOURCE_MASK,
     TOTAL_LENGTH,
-    cache_dtype,
     cross_key,
     cross_value,
     past_self_key,
@@ -45,6 +44,7 @@ from export.signature import (
     present_cross_value,
     present_self_key,
     present_self_value,
+    self_cache_dtype,
 )
 
 __all__ = ["Arrays", "GraphRunner", "Greedy", "create_session"]
@@ -118,7 +118,7 @@ class GraphRunner:
             for i in range(shape.num_decoder_layers)
             for name in (past_self_key, past_self_value)
         ]
-        dtype = np.dtype(cache_dtype(self.manifest.precision))
+        dtype = np.dtype(self_cache_dtype(self.manifest.precision, self.manifest.int8_caches))
         return {name: np.zeros(size, dtype) for name in names}
 
     def step(

@@ -59,6 +59,7 @@ __all__ = [
     "present_cross_value",
     "present_self_key",
     "present_self_value",
+    "self_cache_dtype",
     "shortlist_decoder_inputs",
     "shortlist_decoder_outputs",
     "tensor_faults",
@@ -190,8 +191,18 @@ def encoder_outputs(
     return tuple(specs)
 
 
+def self_cache_dtype(precision: str, int8_caches: bool) -> str:
+    """Element type of what the decoder's self-attention keeps."""
+    return "int8" if int8_caches else cache_dtype(precision)
+
+
 def decoder_inputs(
-    num_layers: int, num_heads: int, head_size: int, precision: str = "float32"
+    num_layers: int,
+    num_heads: int,
+    head_size: int,
+    precision: str = "float32",
+    *,
+    int8_caches: bool = False,
 ) -> tuple[TensorSpec, ...]:
     """Inputs of the decoder graph, one step of `R` rows.
 
@@ -217,18 +228,24 @@ def decoder_inputs(
         TensorSpec(EDIT_BIASES, "float32", ("E",)),
         TensorSpec(LOG_PROB_ROWS, "int64", ("M",)),
     ]
-    dtype = cache_dtype(precision)
+    dtype, own_dtype = cache_dtype(precision), self_cache_dtype(precision, int8_caches)
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)
-        specs.append(TensorSpec(past_self_key(layer), dtype, cache_axes))
-        specs.append(TensorSpec(past_self_value(layer), dtype, cache_axes))
+        specs.append(TensorSpec(past_self_key(layer), own_dtype, cache_axes))
+        specs.append(TensorSpec(past_self_value(layer), own_dtype, cache_axes))
         specs.append(TensorSpec(cross_key(layer), dtype, ("B", num_heads, head_size, "S")))
         specs.append(TensorSpec(cross_value(layer), dtype, ("B", num_heads, "S", head_size)))
     return tuple(specs)
 
 
-def decoder_outputs(
-    num_layers: int, num_heads: int, head_size: int, vocab_size: int, precision: str = "float32"
+def decoder_outputs(  # noqa: PLR0913 - all that the outputs depend on
+    num_layers: int,
+    num_heads: int,
+    head_size: int,
+    vocab_size: int,
+    precision: str = "float32",
+    *,
+    int8_caches: bool = False,
 ) -> tuple[TensorSpec, ...]:
     """Outputs of the decoder graph: the best `N` candidates of each row, best first, and the caches.
 
@@ -240,7 +257,7 @@ def decoder_outputs(
         TensorSpec(CANDIDATE_LOG_PROBS, "float32", ("R", "N")),
         TensorSpec(LOG_PROBS, "float32", ("M", padded_vocab_size(vocab_size))),
     ]
-    dtype = cache_dtype(precision)
+    dtype = self_cache_dtype(precision, int8_caches)
     for layer in range(num_layers):
         cache_axes = ("R", num_heads, "C", head_size)
         specs.append(TensorSpec(present_self_key(layer), dtype, cache_axes))
@@ -263,8 +280,14 @@ def column_outputs(d_model: int, precision: str) -> tuple[TensorSpec, ...]:
     return (weights, biases, scales) if precision == "int8" else (weights, biases)
 
 
-def shortlist_decoder_inputs(
-    num_layers: int, num_heads: int, head_size: int, d_model: int, precision: str
+def shortlist_decoder_inputs(  # noqa: PLR0913 - all that the inputs depend on
+    num_layers: int,
+    num_heads: int,
+    head_size: int,
+    d_model: int,
+    precision: str,
+    *,
+    int8_caches: bool = False,
 ) -> tuple[TensorSpec, ...]:
     """Inputs of the decoder graph that looks at each sentence's own words only.
 
@@ -273,7 +296,7 @@ def shortlist_decoder_inputs(
     column whose bias is -inf. `row_sentences` names the sentence of each row. The position of an edit is
     row * W * 64 + place in the list of the row's sentence.
     """
-    common = decoder_inputs(num_layers, num_heads, head_size)
+    common = decoder_inputs(num_layers, num_heads, head_size, int8_caches=int8_caches)
     list_axes = ("B", "W", VOCAB_BLOCK)
     return (
         *common,
@@ -285,15 +308,14 @@ def shortlist_decoder_inputs(
 
 
 def shortlist_decoder_outputs(
-    num_layers: int, num_heads: int, head_size: int
+    num_layers: int, num_heads: int, head_size: int, *, int8_caches: bool = False
 ) -> tuple[TensorSpec, ...]:
     """Outputs of the shortlist's decoder graph: as `decoder_outputs`, but `log_probs` go over the row's list."""
-    return tuple(
-        TensorSpec(LOG_PROBS, "float32", ("M", "W", VOCAB_BLOCK))
-        if spec.name == LOG_PROBS
-        else spec
-        for spec in decoder_outputs(num_layers, num_heads, head_size, vocab_size=VOCAB_BLOCK)
+    common = decoder_outputs(
+        num_layers, num_heads, head_size, vocab_size=VOCAB_BLOCK, int8_caches=int8_caches
     )
+    own = TensorSpec(LOG_PROBS, "float32", ("M", "W", VOCAB_BLOCK))
+    return tuple(own if spec.name == LOG_PROBS else spec for spec in common)
 
 
 def tensor_faults(

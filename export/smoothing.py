@@ -24,7 +24,7 @@ from model.encoder import EncoderLayer
 from model.feed_forward import FeedForward
 from model.transformer import Transformer
 
-__all__ = ["FixedInput", "smooth"]
+__all__ = ["FixedInput", "Smoothed", "smooth"]
 
 _STRENGTH = 0.75
 """How much of a channel's magnitude is moved into the weights: 0 nothing, 1 all of it."""
@@ -42,14 +42,25 @@ class FixedInput:
     """What each channel is divided by first, (K,); None: nothing is left to divide."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Smoothed:
+    """A model whose activations are easier to round."""
+
+    transformer: Transformer
+    """Computes what the given one computes."""
+    fixed: dict[nn.Module, FixedInput]
+    """Of its layers whose inputs were measured."""
+    kept: dict[nn.Module, Tensor]
+    """Largest magnitude of each channel that its self-attention keeps, (D,), by the layer that makes it."""
+
+
 @torch.no_grad()
-def smooth(
-    transformer: Transformer, ranges: ActivationRanges
-) -> tuple[Transformer, dict[nn.Module, FixedInput]]:
-    """Give an equal model whose activations are easier to round, and the scales of those that were measured."""
+def smooth(transformer: Transformer, ranges: ActivationRanges) -> Smoothed:
+    """Give an equal model whose activations are easier to round, and how large they get."""
     smoothed = copy.deepcopy(transformer)
     modules = dict(smoothed.named_modules())
     magnitudes = {modules[name]: largest for name, largest in ranges.inputs.items()}
+    kept = {modules[name]: largest for name, largest in ranges.kept.items()}
     fixed: dict[nn.Module, FixedInput] = {}
     for producer, consumer in _neighbours(smoothed):
         if consumer in magnitudes:
@@ -58,6 +69,8 @@ def smooth(
             if producer.bias is not None:
                 producer.bias.div_(factors)
             consumer.weight.mul_(factors)
+            if producer in kept:
+                kept[producer] = kept[producer] / factors
             fixed[consumer] = FixedInput(_largest(magnitudes[consumer] / factors))
     for readers in _readers(smoothed):
         if readers[0] in magnitudes and readers[0] not in fixed:
@@ -66,7 +79,7 @@ def smooth(
             fixed |= {
                 reader: FixedInput(_largest(largest / factors), factors) for reader in readers
             }
-    return smoothed, fixed
+    return Smoothed(smoothed, fixed, kept)
 
 
 def _factors(magnitudes: Tensor, readers: Sequence[nn.Linear]) -> Tensor:

@@ -163,19 +163,22 @@ def encoder_example() -> tuple[torch.Tensor, ...]:
     return torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64)
 
 
-def decoder_example(config: TransformerConfig, precision: str = "float32") -> tuple[Any, ...]:
+def decoder_example(
+    config: TransformerConfig, precision: str = "float32", *, int8_caches: bool = False
+) -> tuple[Any, ...]:
     """Make inputs in which no two axes have the same length, so that none is taken for another."""
     rows, sentences, source, capacity, lanes, edits, wanted = 7, 2, 5, 11, 4, 3, 9
     heads, head_size = config.num_heads, config.head_size
     dtype = torch.float16 if cache_dtype(precision) == "float16" else torch.float32
+    own_dtype = torch.int8 if int8_caches else dtype
 
     def ints(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
 
     caches = [
         (
-            torch.zeros(rows, heads, capacity, head_size, dtype=dtype),
-            torch.zeros(rows, heads, capacity, head_size, dtype=dtype),
+            torch.zeros(rows, heads, capacity, head_size, dtype=own_dtype),
+            torch.zeros(rows, heads, capacity, head_size, dtype=own_dtype),
             torch.zeros(sentences, heads, head_size, source, dtype=dtype),
             torch.zeros(sentences, heads, source, head_size, dtype=dtype),
         )
@@ -197,7 +200,9 @@ def decoder_example(config: TransformerConfig, precision: str = "float32") -> tu
     )
 
 
-def shortlist_decoder_example(config: TransformerConfig, precision: str) -> tuple[Any, ...]:
+def shortlist_decoder_example(
+    config: TransformerConfig, precision: str, *, int8_caches: bool = False
+) -> tuple[Any, ...]:
     """Add a union of columns and lists to `decoder_example`."""
     union, blocks = 130, 6
     columns = tuple(
@@ -207,7 +212,7 @@ def shortlist_decoder_example(config: TransformerConfig, precision: str) -> tupl
         )
         for spec in column_outputs(config.d_model, precision)
     )
-    common = decoder_example(config)
+    common = decoder_example(config, int8_caches=int8_caches)
     lists = torch.zeros(len(common[3]), blocks, VOCAB_BLOCK, dtype=torch.int64)
     sentences = torch.zeros(len(common[0]), dtype=torch.int64)
     return (*common, columns, sentences, lists.int(), lists)

@@ -71,6 +71,7 @@ def step_feeds(  # noqa: PLR0913 - all that a batch may differ in
     num_lanes: int = MIN_LANES,
     sentence_sizes: Sequence[int] | None = None,
     num_candidates: int = 8,
+    int8_caches: bool = False,
 ) -> dict[str, Any]:
     """Give the inputs of one step; whatever no row owns is filled with large numbers."""
     sizes = sentence_sizes or [1] * len(rows)  # rows of one sentence share the sources of its first
@@ -104,9 +105,10 @@ def step_feeds(  # noqa: PLR0913 - all that a batch may differ in
     layers = range(shape.num_decoder_layers)
     for layer in layers:
         for part, name in enumerate((past_self_key(layer), past_self_value(layer))):
-            cache = np.full((len(rows), heads, capacity, size), 50.0, np.float32)
+            dtype, unit = (np.int8, 1 / 32) if int8_caches else (np.float32, 1.0)
+            cache = np.full((len(rows), heads, capacity, size), 50, dtype)
             for row, length, slot in zip(rows, past, cache, strict=True):
-                slot[:, :length] = row.keys_values[2 * layer + part]
+                slot[:, :length] = (row.keys_values[2 * layer + part] / unit).clip(-127, 127)
             feeds[name] = cache
         keys = np.full((len(sizes), heads, size, longest), 50.0, np.float32)
         values = np.full((len(sizes), heads, longest, size), 50.0, np.float32)

@@ -28,7 +28,13 @@ def symbolic_multi_out(
     assert operator == "com.microsoft::GroupQueryAttention"
     assert attrs["num_heads"] == attrs["kv_num_heads"]
     assert attrs["do_rotary"] == 0
-    return _group_query_attention(*inputs)
+    lengths, scales = inputs[:7], inputs[12:]
+    if scales:
+        assert inputs[7:12] == [None] * 5
+        assert attrs["kv_cache_bit_width"] == 8
+        assert attrs["k_quant_type"] == attrs["v_quant_type"] == "PER_CHANNEL"
+        return _int8_attention(*lengths, *scales)
+    return _group_query_attention(*lengths)
 
 
 def _group_query_attention(  # noqa: PLR0913, PLR0917 - the operator's inputs
@@ -50,6 +56,25 @@ def _group_query_attention(  # noqa: PLR0913, PLR0917 - the operator's inputs
         weights = (scores / head_size**0.5).softmax(-1)
         mixed[row] = torch.einsum("ht,htd->hd", weights, values[row, :, : length + 1])
     return mixed.reshape(len(qkv), 1, -1), keys, values
+
+
+def _int8_attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Attend to what is kept in int8, the new position included, each channel of each head with a scale."""
+    *others, keys, values, past, total, key_scales, value_scales = inputs
+    shape = (1, keys.shape[1], 1, keys.shape[3])
+    kept = [
+        cache.float() * scales.reshape(shape)
+        for cache, scales in ((keys, key_scales), (values, value_scales))
+    ]
+    qkv = others[0].reshape(len(keys), 3, -1).clone()
+    for part, scales in ((1, key_scales), (2, value_scales)):
+        qkv[:, part] = (qkv[:, part] / scales).round().clamp(-128, 127) * scales
+    mixed, *found = _group_query_attention(qkv, None, None, *kept, past, total)
+    new = [
+        (cache / scales.reshape(shape)).round().to(torch.int8)
+        for cache, scales in zip(found, (key_scales, value_scales), strict=True)
+    ]
+    return mixed, new[0], new[1]
 
 
 def _quantize_linear(

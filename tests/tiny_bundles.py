@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from export.bundle import Bundle, Limits, Precision
+from export.calibration import measure_ranges
 from export.exporter import Companions, ModelFacts, export_bundle
 from export.shortlist import Shortlist
-from model.checkpoint import save_model
-from tests.tiny_models import make_model, make_tokenizer
+from model.checkpoint import load_model, save_model
+from tests.tiny_models import SENTENCES, make_model, make_tokenizer
 
 LIMITS = Limits(max_source_tokens=256, max_target_tokens=256)
 
@@ -44,11 +45,20 @@ def make_checkpoint(directory: Path, *, seed: int = 0, spread: float = 1.0, **fi
 
 
 def make_bundle(
-    directory: Path, precision: Precision, *, shortlist: Shortlist | None = None, **fields: Any
+    directory: Path,
+    precision: Precision,
+    *,
+    shortlist: Shortlist | None = None,
+    knows_ranges: bool = False,
+    **fields: Any,
 ) -> Bundle:
-    """Export a random model; its checkpoint stays in `checkpoint` beside the bundle."""
+    """Export a random model, its ranges measured on text or not; its checkpoint stays in `checkpoint` beside it."""
     checkpoint = make_checkpoint(directory / "checkpoint", **fields)
-    companions = Companions(shortlist=shortlist)
+    ranges = None
+    if knows_ranges:
+        sources = make_tokenizer().encode_source_batch(list(SENTENCES))
+        ranges = measure_ranges(load_model(checkpoint).eval(), sources)
+    companions = Companions(shortlist=shortlist, ranges=ranges)
     return export_bundle(checkpoint, directory / "bundle", precision, make_facts(), companions)
 
 

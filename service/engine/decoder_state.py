@@ -44,6 +44,8 @@ class CacheShape:
     head_size: int
     start_id: int
     """Input of the decoder before the first token."""
+    int8_caches: bool = False
+    """Whether self-attention keeps int8, not float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,12 @@ class DecoderState:
     def __init__(self, shape: CacheShape) -> None:
         self._start_id = shape.start_id
         self._num_heads = shape.num_heads
-        self.self_attention = SelfAttentionCache(shape.num_layers, shape.num_heads, shape.head_size)
+        self.self_attention = SelfAttentionCache(
+            shape.num_layers,
+            shape.num_heads,
+            shape.head_size,
+            np.int8 if shape.int8_caches else np.float32,
+        )
         self.cross_attention = CrossAttentionCache(
             shape.num_layers, shape.num_heads, shape.head_size
         )

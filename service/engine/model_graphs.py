@@ -36,7 +36,7 @@ def load_graphs(bundle: Bundle, provider: str) -> ModelGraphs:
     manifest = bundle.manifest
     architecture, special = manifest.architecture, manifest.special_tokens
     cache = (architecture.num_decoder_layers, architecture.num_heads, architecture.head_size)
-    precision = manifest.precision
+    precision, int8_caches = manifest.precision, manifest.int8_caches
     encoder = create_session(bundle.encoder_path, provider)
     decoder = create_session(bundle.decoder_path, provider)
     faults = [
@@ -49,8 +49,10 @@ def load_graphs(bundle: Bundle, provider: str) -> ModelGraphs:
         *session_faults(
             decoder,
             bundle.decoder_path.name,
-            signature.decoder_inputs(*cache, precision),
-            signature.decoder_outputs(*cache, architecture.vocab_size, precision),
+            signature.decoder_inputs(*cache, precision, int8_caches=int8_caches),
+            signature.decoder_outputs(
+                *cache, architecture.vocab_size, precision, int8_caches=int8_caches
+            ),
         ),
     ]
     if faults:
@@ -64,6 +66,7 @@ def load_graphs(bundle: Bundle, provider: str) -> ModelGraphs:
             num_heads=architecture.num_heads,
             head_size=architecture.head_size,
             start_id=special.pad_id if special.bos_id is None else special.bos_id,
+            int8_caches=int8_caches,
         ),
         pad_id=special.pad_id,
     )

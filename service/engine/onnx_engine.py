@@ -150,6 +150,7 @@ def _load_shortlist(bundle: Bundle) -> EngineShortlist | None:
         )
         return None
     architecture, precision = bundle.manifest.architecture, bundle.manifest.precision
+    int8_caches = bundle.manifest.int8_caches
     cache = (architecture.num_decoder_layers, architecture.num_heads, architecture.head_size)
     decoder = create_session(bundle.shortlist_decoder_path, "cpu")
     columns = create_session(bundle.columns_path, "cpu")
@@ -157,8 +158,10 @@ def _load_shortlist(bundle: Bundle) -> EngineShortlist | None:
         *session_faults(
             decoder,
             bundle.shortlist_decoder_path.name,
-            signature.shortlist_decoder_inputs(*cache, architecture.d_model, precision),
-            signature.shortlist_decoder_outputs(*cache),
+            signature.shortlist_decoder_inputs(
+                *cache, architecture.d_model, precision, int8_caches=int8_caches
+            ),
+            signature.shortlist_decoder_outputs(*cache, int8_caches=int8_caches),
         ),
         *session_faults(
             columns,

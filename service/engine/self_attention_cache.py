@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 __all__ = ["SelfAttentionCache"]
 
 IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
+CacheArray = NDArray[np.float32] | NDArray[np.int8]
 
 _LEAST_ROWS = 8
 _POSITION_STEP = 32
@@ -61,12 +61,19 @@ class SelfAttentionCache:
         buffer: (L, 2, R_cap, H, C, Dh), a view of the memory that is held.
     """
 
-    buffer: FloatArray
-    _memory: FloatArray
+    buffer: CacheArray
+    _memory: CacheArray
 
-    def __init__(self, num_layers: int, num_heads: int, head_size: int) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        head_size: int,
+        dtype: type[np.float32 | np.int8] = np.float32,
+    ) -> None:
         self._sizes = (num_layers, num_heads, head_size)
-        self.bytes_per_position = num_layers * 2 * num_heads * head_size * 4
+        self._dtype = np.dtype(dtype)
+        self.bytes_per_position = num_layers * 2 * num_heads * head_size * self._dtype.itemsize
         """Of one row."""
         self._hold(0, 0)
 
@@ -74,7 +81,8 @@ class SelfAttentionCache:
         """Memory held for so many rows of such a length."""
         rows, positions = _bucket_of_rows(num_rows), _bucket_of_positions(num_positions)
         num_layers, num_heads, head_size = self._sizes
-        return (2 * num_layers + 1) * rows * num_heads * positions * head_size * 4
+        num_planes = 2 * num_layers + 1
+        return num_planes * rows * num_heads * positions * head_size * self._dtype.itemsize
 
     @property
     def num_bytes(self) -> int:
@@ -130,11 +138,11 @@ class SelfAttentionCache:
         num_layers, num_heads, head_size = self._sizes
         # Not cleared: the graph reads no position that was not written, and untouched pages cost nothing.
         size = rows * num_heads * positions * head_size
-        self._memory = np.empty((2 * num_layers + 1, size), np.float32)
+        self._memory = np.empty((2 * num_layers + 1, size), self._dtype)
         self._held = (rows, positions)
         self.buffer = self._view(min(_SPARE_POSITIONS, positions), is_shifted=False)
 
-    def _view(self, capacity: int, is_shifted: bool) -> FloatArray:
+    def _view(self, capacity: int, is_shifted: bool) -> CacheArray:
         """The memory with so many positions of each head, without the last plane or without the first."""
         self._is_shifted = is_shifted
         num_layers, num_heads, head_size = self._sizes

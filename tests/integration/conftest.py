@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +27,27 @@ def random_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Precisi
     @cache
     def create(precision: Precision) -> Bundle:
         return make_bundle(tmp_path_factory.mktemp(f"random-{precision}"), precision, **_SHAPE)
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def served_bundle(
+    random_bundle: Callable[[Precision], Bundle], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Bundle]:
+    """Random models in every form that a CPU serves: the precisions, and "int8 caches", which wide heads have."""
+
+    @cache
+    def create(form: str) -> Bundle:
+        if form != "int8 caches":
+            return random_bundle(cast("Precision", form))
+        shape = {**_SHAPE, "num_heads": 4}
+        directory = tmp_path_factory.mktemp("random-int8-caches")
+        bundle = make_bundle(
+            directory, "int8", shortlist=make_shortlist(), knows_ranges=True, **shape
+        )
+        assert bundle.manifest.int8_caches
+        return bundle
 
     return create
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.bundle import Bundle, Precision, load_bundle
+from export.bundle import Bundle, load_bundle
 from model.tokenizer import Tokenizer
 from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
 from service.request import FinishReason, Sequence
@@ -30,11 +30,9 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
-def engine(
-    request: pytest.FixtureRequest, random_bundle: Callable[[Precision], Bundle]
-) -> OnnxEngine:
-    return load_onnx_engine(random_bundle(request.param), max_encode_tokens=64)
+@pytest.fixture(scope="module", params=["float32", "int8", "int8 caches"])
+def engine(request: pytest.FixtureRequest, served_bundle: Callable[[str], Bundle]) -> OnnxEngine:
+    return load_onnx_engine(served_bundle(request.param), max_encode_tokens=64, use_shortlist=False)
 
 
 def test_a_sentence_is_the_same_alone_and_in_any_company_in_any_order(engine: OnnxEngine) -> None:

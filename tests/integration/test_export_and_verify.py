@@ -84,7 +84,14 @@ def test_an_exported_bundle_does_what_the_model_does(
     assert verify(bundle.directory, checkpoint_of(bundle)) == []
 
 
-@pytest.mark.parametrize("fields", [{}, {"activation": "silu", "attention_bias": False}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"activation": "silu", "attention_bias": False},
+        {"d_model": 128, "num_heads": 2, "decoder_layers": 2},
+    ],
+)
 def test_an_int8_bundle_with_measured_ranges_does_what_the_model_does(
     tmp_path: Path, fields: dict[str, object]
 ) -> None:
@@ -95,6 +102,7 @@ def test_an_int8_bundle_with_measured_ranges_does_what_the_model_does(
         checkpoint, tmp_path / "bundle", "int8", make_facts(), Companions(ranges=ranges)
     )
     assert CALIBRATION_FILE in bundle.manifest.files
+    assert bundle.manifest.int8_caches == (fields.get("d_model") == 128)
     assert verify(bundle.directory, checkpoint) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundle import Bundle, Precision
+from export.bundle import Bundle
 from export.runner import Arrays, GraphRunner
 from export.signature import MIN_SOURCE_LENGTH, cross_key, cross_value
 from tests.decoder_steps import PASTS, Row, random_row, read_step, step_feeds
@@ -17,11 +17,9 @@ LIMIT = 256  # of the random model
 LENGTHS = (1, 2, 3, 7, 8, 9, 16, 31, 33, 64, 65, 100, 129, 200)
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
-def runner(
-    request: pytest.FixtureRequest, random_bundle: Callable[[Precision], Bundle]
-) -> GraphRunner:
-    return GraphRunner(random_bundle(request.param))
+@pytest.fixture(scope="module", params=["float32", "int8", "int8 caches"])
+def runner(request: pytest.FixtureRequest, served_bundle: Callable[[str], Bundle]) -> GraphRunner:
+    return GraphRunner(served_bundle(request.param))
 
 
 def random_source(runner: GraphRunner, length: int, rng: np.random.Generator) -> list[int]:
@@ -53,8 +51,9 @@ def test_an_encoded_sentence_depends_on_no_other_and_on_no_padding(
 
 def step(runner: GraphRunner, rows: Sequence[Row], **differences: Any) -> list[bytes]:
     """Run one step; give each row's results as bytes."""
-    shape = runner.manifest.architecture
-    return read_step(runner.decoder, rows, step_feeds(shape, rows, **differences))
+    shape, int8_caches = runner.manifest.architecture, runner.manifest.int8_caches
+    feeds = step_feeds(shape, rows, int8_caches=int8_caches, **differences)
+    return read_step(runner.decoder, rows, feeds)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

@@ -30,6 +30,11 @@ def engine(precision: Precision, shortlist_bundle: BundleMaker) -> OnnxEngine:
     return load_onnx_engine(shortlist_bundle(precision), max_encode_tokens=64)
 
 
+@pytest.fixture(scope="module")
+def int8_caches_engine(served_bundle: Callable[[str], Bundle]) -> OnnxEngine:
+    return load_onnx_engine(served_bundle("int8 caches"), max_encode_tokens=64)
+
+
 def some_without_lists(sequences: list[Sequence]) -> list[Sequence]:
     """Let every fourth sentence ask for all words."""
     return [
@@ -48,6 +53,14 @@ def translate_alone(
 
 
 def test_a_sentence_is_the_same_alone_and_beside_any_lists(engine: OnnxEngine) -> None:
+    check_independence(engine)
+
+
+def test_so_it_is_with_caches_of_int8(int8_caches_engine: OnnxEngine) -> None:
+    check_independence(int8_caches_engine)
+
+
+def check_independence(engine: OnnxEngine) -> None:
     sequences = some_without_lists(random_sequences(engine.facts.vocab_size))
     assert engine.shortlist is not None
     listed = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -110,11 +110,13 @@ def random_sources(rng: np.random.Generator, count: int) -> list[tuple[int, ...]
     return [tuple(rng.integers(1, 90, size=rng.integers(1, 30)).tolist()) for _ in range(count)]
 
 
-@given(seed=st.integers(0, 100_000), num_steps=st.integers(1, 45))
+@given(seed=st.integers(0, 100_000), num_steps=st.integers(1, 45), int8_caches=st.booleans())
 @settings(max_examples=60)
-def test_rows_hold_what_they_must_whoever_joins_moves_or_leaves(seed: int, num_steps: int) -> None:
+def test_rows_hold_what_they_must_whoever_joins_moves_or_leaves(
+    seed: int, num_steps: int, int8_caches: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    state = DecoderState(SHAPE)
+    state = DecoderState(replace(SHAPE, int8_caches=int8_caches))
     rows: list[Row] = []
     counts: list[int] = []
     for _ in range(num_steps):
@@ -133,7 +135,8 @@ def test_rows_hold_what_they_must_whoever_joins_moves_or_leaves(seed: int, num_s
         rows, counts = moved(rows, moves), moves.row_counts.tolist()
         positions = sum(len(row.cached) for row in rows)
         sentences = sum(len(row.source) for row in first_rows(rows, counts))
-        assert state.live_bytes == (positions + sentences) * 2 * 2 * 2 * 4 * 4
+        own_bytes, bytes_each = positions * (1 if int8_caches else 4), 2 * 2 * 2 * 4
+        assert state.live_bytes == (own_bytes + sentences * 4) * bytes_each
     state.reset()
     assert (state.num_rows, state.num_sentences, state.live_bytes) == (0, 0, 0)
 

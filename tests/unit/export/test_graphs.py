@@ -78,12 +78,18 @@ def place(lane_rows: np.ndarray, row_lanes: np.ndarray, rows: Rows) -> tuple[Ten
 class Rows:
     """Three rows of three sentences that a decoder graph takes step by step; `repeat` gives each sentence more rows."""
 
-    def __init__(self, model: Transformer, layers: LayerFactory, suppressed: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        model: Transformer,
+        layers: LayerFactory,
+        suppressed: tuple[int, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ):
         self.graph = DecoderGraph(model, layers, CAPACITY, suppressed)
         self.cross = EncoderGraph(model, layers, 6)(SOURCE, MASK)
         config = model.config
         size = (3, config.num_heads, CAPACITY, config.head_size)
-        self.caches = [torch.full(size, 99.0) for _ in range(2 * config.decoder_layers)]
+        self.caches = [torch.full(size, 99, dtype=dtype) for _ in range(2 * config.decoder_layers)]
         self.lengths = torch.zeros(3, dtype=torch.int32)
 
     def step(
@@ -128,16 +134,19 @@ def test_graphs_compute_what_the_model_computes(name: str) -> None:
         token_ids = ids[:, 0]
 
 
-@pytest.mark.parametrize("with_text", [False, True])
+@pytest.mark.parametrize("how", ["random words", "text", "text, int8 caches"])
 @pytest.mark.parametrize("name", CONFIGS)
 @torch.no_grad()
-def test_int8_graphs_stay_close_to_the_model(name: str, with_text: bool) -> None:
+def test_int8_graphs_stay_close_to_the_model(name: str, how: str) -> None:
     """The text is what is translated here: a random model gets other numbers from any other."""
     model = make_two_layers(**CONFIGS[name])
     text = [ids[:length].tolist() for ids, length in zip(SOURCE, LENGTHS, strict=True)]
-    ranges = measure_ranges(model, text if with_text else ())
-    smoothed, fixed = smooth(model, ranges)
-    rows = Rows(smoothed, Int8Layers(ranges.hidden, fixed))
+    ranges = measure_ranges(model, text if "text" in how else ())
+    smoothed = smooth(model, ranges)
+    keeps_int8 = "caches" in how
+    layers = Int8Layers(ranges.hidden, smoothed.fixed, smoothed.kept if keeps_int8 else None)
+    dtype = torch.int8 if keeps_int8 else torch.float32
+    rows = Rows(smoothed.transformer, layers, dtype=dtype)
     cache = model.start_cache(model.encode(SOURCE, MASK.bool()), MASK.bool())
     token_ids = torch.full((3,), model.config.bos_id)
     for _ in range(3):

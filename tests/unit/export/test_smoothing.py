@@ -57,6 +57,13 @@ def logits_of(model: Transformer) -> Tensor:
     return model(source, torch.arange(14) < torch.tensor([[14], [9]]), targets)
 
 
+def smoothed_by(
+    model: Transformer, ranges: ActivationRanges
+) -> tuple[Transformer, dict[nn.Module, FixedInput]]:
+    found = smooth(model, ranges)
+    return found.transformer, found.fixed
+
+
 def named(model: Transformer, fixed: dict[nn.Module, FixedInput]) -> dict[str, FixedInput]:
     names = {module: name for name, module in model.named_modules()}
     return {names[module]: scale for module, scale in fixed.items()}
@@ -74,7 +81,7 @@ def unevenness(magnitudes: Tensor) -> float:
 def test_a_smoothed_model_computes_the_same(name: str, sources: tuple[list[int], ...]) -> None:
     """What is left to divide is divided here, where layers read."""
     model = make_uneven(name)
-    smoothed, fixed = smooth(model, measure_ranges(model, sources))
+    smoothed, fixed = smoothed_by(model, measure_ranges(model, sources))
     for layer, scale in fixed.items():
         if scale.factors is not None:
             layer.weight.mul_(scale.factors)
@@ -90,7 +97,7 @@ def test_a_smoothed_model_computes_the_same(name: str, sources: tuple[list[int],
 @torch.no_grad()
 def test_what_layers_take_over_from_each_other_changes_nothing(name: str) -> None:
     model = make_uneven(name)
-    smoothed, _ = smooth(model, measure_ranges(model, SOURCES))
+    smoothed, _ = smoothed_by(model, measure_ranges(model, SOURCES))
     torch.testing.assert_close(logits_of(smoothed), logits_of(model), atol=1e-3, rtol=1e-3)
     value, same = (
         each.decoder.layers[1].cross_attention.value_proj.weight for each in (smoothed, model)
@@ -102,7 +109,7 @@ def test_what_layers_take_over_from_each_other_changes_nothing(name: str) -> Non
 def test_the_given_model_is_untouched_and_tied_tables_stay_tied(name: str) -> None:
     model = make_uneven(name)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    smoothed, fixed = smooth(model, measure_ranges(model, SOURCES))
+    smoothed, fixed = smoothed_by(model, measure_ranges(model, SOURCES))
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     tied = model.output_projection.weight is model.target_embedding.weight
     assert (smoothed.output_projection.weight is smoothed.target_embedding.weight) == tied
@@ -113,7 +120,7 @@ def test_the_given_model_is_untouched_and_tied_tables_stay_tied(name: str) -> No
 def test_scales_hold_all_that_was_measured(name: str) -> None:
     """Of the smoothed model too, whose activations are what the scales are for."""
     model = make_uneven(name)
-    smoothed, fixed = smooth(model, measure_ranges(model, SOURCES))
+    smoothed, fixed = smoothed_by(model, measure_ranges(model, SOURCES))
     again = measure_ranges(smoothed, SOURCES).inputs
     scales = named(smoothed, fixed)
     assert scales.keys() == again.keys()
@@ -127,7 +134,7 @@ def test_scales_hold_all_that_was_measured(name: str) -> None:
 def test_channels_are_evened_out_and_weights_do_not_explode(name: str) -> None:
     model = make_uneven(name)
     ranges = measure_ranges(model, SOURCES)
-    smoothed, fixed = smooth(model, ranges)
+    smoothed, fixed = smoothed_by(model, ranges)
     again = measure_ranges(smoothed, SOURCES).inputs
     for layer, scale in named(smoothed, fixed).items():
         factors = torch.ones_like(again[layer]) if scale.factors is None else scale.factors
@@ -142,7 +149,7 @@ def test_channels_are_evened_out_and_weights_do_not_explode(name: str) -> None:
 
 def test_layers_that_read_the_same_share_their_factors() -> None:
     model = make_uneven("the paper")
-    smoothed, fixed = smooth(model, measure_ranges(model, SOURCES))
+    smoothed, fixed = smoothed_by(model, measure_ranges(model, SOURCES))
     attention = smoothed.encoder.layers[0].self_attention
     readers = [attention.query_proj, attention.key_proj, attention.value_proj]
     assert len({id(fixed[reader].factors) for reader in readers}) == 1
@@ -155,7 +162,7 @@ def test_layers_that_read_the_same_share_their_factors() -> None:
 def test_relu_lets_a_division_through_and_others_do_not() -> None:
     for name, costs_nothing in (("the paper", True), ("silu", False)):
         model = make_uneven(name)
-        smoothed, fixed = smooth(model, measure_ranges(model, SOURCES))
+        smoothed, fixed = smoothed_by(model, measure_ranges(model, SOURCES))
         scale = fixed[smoothed.encoder.layers[0].feed_forward.linear_out]
         assert (scale.factors is None) == costs_nothing
 
@@ -164,11 +171,11 @@ def test_layers_without_a_range_have_no_fixed_scale() -> None:
     model = make_uneven("the paper")
     ranges = measure_ranges(model, SOURCES)
     of_encoder = {name: each for name, each in ranges.inputs.items() if name.startswith("encoder")}
-    smoothed, fixed = smooth(model, ActivationRanges(ranges.hidden, of_encoder))
+    smoothed, fixed = smoothed_by(model, ActivationRanges(ranges.hidden, of_encoder))
     assert named(smoothed, fixed).keys() == of_encoder.keys()
     for key, tensor in smoothed.decoder.state_dict().items():
         assert torch.equal(tensor, model.decoder.state_dict()[key])
-    assert smooth(model, ActivationRanges(1.0, {}))[1] == {}
+    assert smooth(model, ActivationRanges(1.0, {})).fixed == {}
 
 
 @torch.no_grad()
@@ -179,7 +186,20 @@ def test_channels_that_are_never_used_stay_finite() -> None:
     network.linear_out.weight[:, 2:6] = 0  # never read
     model.encoder.layers[1].self_attention.value_proj.weight.zero_()
     model.encoder.layers[1].self_attention.value_proj.bias.zero_()
-    smoothed, fixed = smooth(model, measure_ranges(model, SOURCES))
+    smoothed, fixed = smoothed_by(model, measure_ranges(model, SOURCES))
     assert all(tensor.isfinite().all() for tensor in smoothed.state_dict().values())
     assert all(scale.largest > 0 for scale in fixed.values())
     torch.testing.assert_close(logits_of(smoothed), logits_of(model), atol=1e-3, rtol=1e-3)
+
+
+@each_config
+@torch.no_grad()
+def test_what_self_attention_keeps_is_as_large_as_it_is_said_to_be(name: str) -> None:
+    model = make_uneven(name)
+    ranges = measure_ranges(model, SOURCES)
+    assert len(ranges.kept) == 2 * model.config.decoder_layers
+    found = smooth(model, ranges)
+    names = {module: name for name, module in found.transformer.named_modules()}
+    again = measure_ranges(found.transformer, SOURCES).kept
+    for module, largest in found.kept.items():
+        torch.testing.assert_close(largest, again[names[module]], rtol=1e-3, atol=1e-4)
