@@ -27,6 +27,7 @@ from service.grpc_server import METHODS, GrpcServer, TranslationServicer
 from service.health import Health
 from service.log import configure_logging
 from service.metrics import MetricsServer, PrometheusObserver
+from service.request_lines import RequestLines
 from service.translator import ServedModel, Translator
 from service.validation import Validator
 
@@ -39,7 +40,12 @@ class Front:
     """Everything of a server but the core, composed as `service.app` does."""
 
     def __init__(
-        self, config: Config, bundle: Bundle, tokenizer: Tokenizer, core: RequestBatcher
+        self,
+        config: Config,
+        bundle: Bundle,
+        tokenizer: Tokenizer,
+        core: RequestBatcher,
+        lines: RequestLines | None = None,
     ) -> None:
         """Put the parts together. Nothing listens before `start`."""
         registry = CollectorRegistry()
@@ -59,7 +65,7 @@ class Front:
             [manifest], config.limits, max_beam_size=config.scheduler.max_batch_rows
         )
         self._grpc = GrpcServer(
-            config.server, self._servicer, observer, add_ons=(self._health.add_to,)
+            config.server, self._servicer, observer, add_ons=(self._health.add_to,), lines=lines
         )
 
     async def start(self) -> None:
@@ -124,14 +130,14 @@ def main() -> int:
     options = _parse_arguments()
     flags: dict[tuple[str, str], object] = {("server", "listen"): options.listen}
     config = load_config(None, os.environ, flags)
-    configure_logging(config.log)
+    lines = configure_logging(config.log)
     tune_interpreter()
     bundle = load_bundle(options.bundle)
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
 
     async def serve() -> None:
         batcher = create_batcher(bundle, tokenizer, config, options)
-        front = Front(config, bundle, tokenizer, batcher)
+        front = Front(config, bundle, tokenizer, batcher, lines)
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)

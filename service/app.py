@@ -37,6 +37,7 @@ from service.log import configure_logging, log_loop_fault
 from service.metrics import MetricsServer, ModelInfo, ModelLimits, PrometheusObserver
 from service.observers import FullObserver, Observers
 from service.request import Translation, TranslationRequest
+from service.request_lines import RequestLines
 from service.stats import NullObserver, Observer
 from service.translator import Translator
 from service.validation import Validator
@@ -78,12 +79,12 @@ StartUpError = (DragomanError, ExportError, TokenizerError)
 
 def serve(config: Config) -> int:
     """Serve until a signal comes, and return the exit code: 0 drained, 1 cut off or engine died, 2 cannot start."""
-    configure_logging(config.log)
+    lines = configure_logging(config.log)
     tune_interpreter()
 
     async def run() -> int:  # the gRPC library wants its server made inside the event loop
         try:
-            application = Application(config)
+            application = Application(config, lines)
         except ConfigError as error:
             sys.stderr.write(f"dragoman: {error}\n")
             return EXIT_CANNOT_START
@@ -100,8 +101,12 @@ def tune_interpreter() -> None:
 class Application:
     """One server process."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, lines: RequestLines | None = None) -> None:
         """Build what needs no model, inside the event loop. Nothing listens before `startup`.
+
+        Args:
+            config: Everything that can be set.
+            lines: What `configure_logging` gave.
 
         Raises:
             ConfigError: Tracing is asked for, but OpenTelemetry is not installed.
@@ -125,6 +130,7 @@ class Application:
             self._servicer,
             self._observer,
             add_ons=(self._health.add_to, add_reflection),
+            lines=lines,
         )
         self.metrics: MetricsServer | None = None
         self.models: list[LoadedModel] = []

@@ -20,8 +20,9 @@ from service.calls import RpcMethod, RpcObserver, call_var
 from service.config import ServerConfig, split_address
 from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
 from service.handlers import WatchedHandlers
-from service.interceptors import as_told, entry_of, value_or_error
+from service.interceptors import CallWatcher, as_told, entry_of, value_or_error
 from service.request import Translation, TranslationRequest
+from service.request_lines import RequestLines
 from service.translator import Translator
 from service.validation import Validator
 from service.wire import (
@@ -198,12 +199,13 @@ class GrpcServer:
         observer: RpcObserver,
         *,
         add_ons: Sequence[AddOn] = (),
+        lines: RequestLines | None = None,
     ) -> None:
-        """Take what answers, and what registers further services. Nothing listens before `start`."""
+        """Take what answers, what adds further services, and what the log takes. Nothing listens before `start`."""
         self._config = config
         self._servicer = servicer
         self._add_ons = add_ons
-        self._handlers = WatchedHandlers(observer)
+        self._handlers = WatchedHandlers(CallWatcher(observer, lines))
         self._server = grpc.aio.server(handlers=(self._handlers,), options=_channel_options(config))
         self.port = 0
 

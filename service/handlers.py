@@ -6,7 +6,6 @@ that waits for each method that is registered by name. A generic handler costs n
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -14,9 +13,9 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from service.calls import RpcMethod, RpcObserver
+from service.calls import RpcMethod
 from service.errors import InvalidRequestError
-from service.interceptors import WatchedCall
+from service.interceptors import CallWatcher, WatchedCall
 
 __all__ = ["WatchedHandlers", "method_of"]
 
@@ -24,12 +23,9 @@ __all__ = ["WatchedHandlers", "method_of"]
 class WatchedHandlers(grpc.GenericRpcHandler):
     """All methods of a server. Services are added to it as to the server itself."""
 
-    def __init__(
-        self, observer: RpcObserver, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, watcher: CallWatcher) -> None:
         """Take who is told of calls."""
-        self._observer = observer
-        self._clock = clock
+        self._watcher = watcher
         self._by_path: dict[str, Any] = {}
 
     def add_registered_method_handlers(
@@ -58,7 +54,7 @@ class WatchedHandlers(grpc.GenericRpcHandler):
 
     def _wrap_unary(self, method: RpcMethod, behavior: Any, has_many_requests: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Any) -> Any:
-            watched = WatchedCall(method, context, self._observer, self._clock)
+            watched = WatchedCall(method, context, self._watcher)
             try:
                 request = (
                     _each_message(requests)
@@ -77,7 +73,7 @@ class WatchedHandlers(grpc.GenericRpcHandler):
     def _wrap_stream(self, method: RpcMethod, behavior: Any, has_many_requests: bool) -> Any:
         # Writes to the context instead of yielding: a generator would not be closed when the client leaves.
         async def call(requests: AsyncIterator[Any], context: Any) -> None:
-            watched = WatchedCall(method, context, self._observer, self._clock)
+            watched = WatchedCall(method, context, self._watcher)
             try:
                 request = (
                     _each_message(requests)

@@ -12,6 +12,7 @@ import itertools
 import logging
 import math
 import random
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -44,9 +45,11 @@ from service.errors import (
     NotImplementedInVersionError,
     OverloadedError,
 )
+from service.request_lines import RequestLines
 
 __all__ = [
     "ERROR_TABLE",
+    "CallWatcher",
     "ErrorEntry",
     "WatchedCall",
     "as_told",
@@ -138,24 +141,34 @@ def status_of(error: BaseException) -> Status:
     return status
 
 
+@dataclass(frozen=True, slots=True)
+class CallWatcher:
+    """Who is told of calls."""
+
+    observer: RpcObserver
+    lines: RequestLines | None = None
+    """Asked before the log is told; without, its own filter decides."""
+    clock: Callable[[], float] = time.monotonic
+
+
 class WatchedCall:
     """One call from its begin to its end, whatever that is. Made when the call begins, in its own task."""
 
-    def __init__(
-        self, method: RpcMethod, context: Any, observer: RpcObserver, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, method: RpcMethod, context: Any, watcher: CallWatcher) -> None:
         self._method = method
         self._context = context
-        self._observer = observer
-        self._clock = clock
-        self._began = clock()
+        self._observer = watcher.observer
+        self._lines = watcher.lines
+        self._clock = watcher.clock
+        self._began = self._clock()
         metadata = context.invocation_metadata() or ()
         request_id = _request_id(metadata)
         self._key = f"{request_id}#{next(_call_numbers)}"
         request_id_var.set(request_id)
-        call_var.set(Call(self._key))
+        self._call = Call(self._key)
+        call_var.set(self._call)
         context.set_trailing_metadata(((_REQUEST_ID, request_id),))
-        observer.on_rpc_started(
+        self._observer.on_rpc_started(
             RpcStarted(method=method, key=self._key, request_id=request_id, metadata=metadata)
         )
 
@@ -203,7 +216,10 @@ class WatchedCall:
         level = logging.WARNING if code in _FAULTS else logging.INFO
         if self._method.service.startswith("grpc."):
             level = logging.DEBUG
-        if not logger.isEnabledFor(level):
+        if self._call.is_logged or not logger.isEnabledFor(level):
+            return
+        if self._lines is not None and self._lines.leave_out(level):
+            self._call.is_logged = True
             return
         logger.log(
             level,

@@ -10,14 +10,13 @@ import asyncio
 import json
 import logging
 import sys
-import time
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from service.calls import call_var, request_id_var
 from service.config import LogConfig
+from service.request_lines import RequestLines
 
 __all__ = ["JsonFormatter", "RequestLineFilter", "configure_logging", "log_loop_fault"]
 
@@ -61,75 +60,51 @@ class JsonFormatter(logging.Formatter):
 class RequestLineFilter(logging.Filter):
     """Lets one line a call through, and so many a second of all calls together.
 
-    What is a warning or worse has as many lines of its own, so that ordinary calls do not hide it. Records outside of
-    calls pass, but for what gRPC finds wrong with one.
+    Records outside of calls pass, but for what gRPC finds wrong with one.
     """
 
-    def __init__(
-        self, max_lines_per_second: int, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Take the limit; 0 lets nothing through."""
+    def __init__(self, lines: RequestLines) -> None:
+        """Take how many lines there may be."""
         super().__init__()
-        self._budgets = {
-            is_grave: _LineBudget(max_lines_per_second, clock) for is_grave in (False, True)
-        }
+        self._lines = lines
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Decide on a record, and add `left_out` to one that passes. Calls live on the event loop: there is no race."""
+        """Decide on a record, and add `left_out` to one that passes."""
         call = call_var.get(None)
         if call is not None and call.is_logged:
             return False
         if call is not None:
             call.is_logged = True
         elif record.name == _LIFE:
-            _tell_left_out(record, *self._budgets.values())
+            _tell_left_out(record, self._lines.pop_left_out())
             return True
         elif record.name.partition(".")[0] not in _ABOUT_CALLS:
             return True
-        budget = self._budgets[record.levelno >= logging.WARNING]
-        if not budget.take():
+        left_out = self._lines.take(record.levelno)
+        if left_out is None:
             return False
-        _tell_left_out(record, budget)
+        _tell_left_out(record, left_out)
         return True
 
 
-def _tell_left_out(record: logging.LogRecord, *budgets: _LineBudget) -> None:
+def _tell_left_out(record: logging.LogRecord, left_out: int) -> None:
     """Say in a record how many lines were left out before it."""
-    left_out = sum(budget.num_left_out for budget in budgets)
     if left_out:
         record.fields = {**getattr(record, "fields", {}), "left_out": left_out}
-        for budget in budgets:
-            budget.num_left_out = 0
 
 
-class _LineBudget:
-    """So many lines in each second."""
+def configure_logging(config: LogConfig, stream: TextIO | None = None) -> RequestLines:
+    """Send the records of this process to `stream`, by default standard error.
 
-    def __init__(self, max_lines: int, clock: Callable[[], float]) -> None:
-        self._max_lines = max_lines
-        self._clock = clock
-        self._began = clock()
-        self._num_lines = 0
-        self.num_left_out = 0
-
-    def take(self) -> bool:
-        """Take a line; False when there is none left, and then it is counted as left out."""
-        now = self._clock()
-        if now - self._began >= 1.0:
-            self._began, self._num_lines = now, 0
-        if self._num_lines >= self._max_lines:
-            self.num_left_out += 1
-            return False
-        self._num_lines += 1
-        return True
-
-
-def configure_logging(config: LogConfig, stream: TextIO | None = None) -> None:
-    """Send the records of this process to `stream`, by default standard error."""
+    Returns:
+        What those who write about calls may ask before they do.
+    """
+    lines = RequestLines(config.max_request_lines_per_second)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
-    handler.addFilter(RequestLineFilter(config.max_request_lines_per_second))
+    handler.addFilter(RequestLineFilter(lines))
     logging.basicConfig(level=config.level, handlers=[handler], force=True)
+    return lines
 
 
 def log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from service.config import Config, MetricsConfig, ServerConfig
 from service.core import EngineCore
 from service.errors import EngineDeadError
 from service.loading import LoadedModel
+from service.request_lines import RequestLines
 from service.stats import Observer
 from service.translator import ServedModel
 from tests.builders import make_manifest
@@ -92,18 +93,23 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    monkeypatch: pytest.MonkeyPatch, loader: Loader | None = None, config: Config | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    loader: Loader | None = None,
+    config: Config | None = None,
+    lines: RequestLines | None = None,
 ) -> AsyncIterator[Running]:
     """Run the application on a scripted engine; begin as soon as it listens."""
     monkeypatch.setattr(service.app, "load_models", loader or fake_loader())
-    async with run_application(config or make_config()) as running_application:
+    async with run_application(config or make_config(), lines) as running_application:
         yield running_application
 
 
 @asynccontextmanager
-async def run_application(config: Config) -> AsyncIterator[Running]:
+async def run_application(
+    config: Config, lines: RequestLines | None = None
+) -> AsyncIterator[Running]:
     """Run the application as it is; begin as soon as it listens."""
-    application = Application(config)
+    application = Application(config, lines)
     task = asyncio.create_task(application.run())
     while not application.grpc.port:
         await asyncio.sleep(0.002)

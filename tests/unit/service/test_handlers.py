@@ -11,11 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from service.calls import RpcMethod
 from service.handlers import WatchedHandlers, method_of
+from service.interceptors import CallWatcher
 from service.metrics import PrometheusObserver
 
 
 def _handlers() -> WatchedHandlers:
-    return WatchedHandlers(PrometheusObserver(CollectorRegistry()))
+    return WatchedHandlers(CallWatcher(PrometheusObserver(CollectorRegistry())))
 
 
 def _find(handlers: WatchedHandlers, path: str) -> Any:

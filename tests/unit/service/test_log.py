@@ -15,6 +15,7 @@ import pytest
 from service.calls import Call, call_var, request_id_var
 from service.config import LogConfig
 from service.log import JsonFormatter, RequestLineFilter, configure_logging, log_loop_fault
+from service.request_lines import RequestLines
 from tests.fakes import FakeClock
 
 
@@ -106,7 +107,7 @@ def test_under_load_lines_are_left_out_and_counted(stream: io.StringIO) -> None:
     clock = FakeClock()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
-    handler.addFilter(RequestLineFilter(3, clock=clock))
+    handler.addFilter(RequestLineFilter(RequestLines(3, clock=clock)))
     logger = logging.getLogger("service.test.load")
     logger.setLevel("INFO")
     logger.propagate = False
