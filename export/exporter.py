@@ -82,9 +82,6 @@ __all__ = [
     "write_graphs",
 ]
 
-_LEAST_INT8_HEAD = 64
-"""Numbers in a head, from which on a cache of int8 is faster than one of float32."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
@@ -169,7 +166,7 @@ def export_bundle(
     transformer, tokenizer = _load(checkpoint_dir)
     manifest = dataclasses.replace(
         _manifest(facts, precision, transformer.config, tokenizer),
-        int8_caches=keeps_int8(transformer.config, precision, companions.ranges),
+        int8_caches=keeps_int8(precision, companions.ranges),
         shortlist=None if companions.shortlist is None else SHORTLIST_FILE,
     )
     faults = [
@@ -254,7 +251,7 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
 ) -> None:
     """Write `encoder.onnx`, `decoder.onnx`, those that a shortlist needs, and the weights that all share."""
     layers: LayerFactory = FloatLayers()
-    int8_caches = keeps_int8(transformer.config, precision, ranges)
+    int8_caches = keeps_int8(precision, ranges)
     if precision == "int8":
         ranges = ranges or measure_ranges(transformer)
         if any(range_faults(ranges, transformer)):
@@ -301,15 +298,9 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
             onnx.save(model, directory / file_name)
 
 
-def keeps_int8(
-    config: TransformerConfig, precision: Precision, ranges: ActivationRanges | None
-) -> bool:
-    """Whether self-attention is to keep keys and values as int8: where text told how large they get, and where it pays.
-
-    Narrow heads are faster in float32 (`benchmarks/RESULTS.md`).
-    """
-    is_known = ranges is not None and bool(ranges.kept)
-    return is_known and precision == "int8" and config.head_size >= _LEAST_INT8_HEAD
+def keeps_int8(precision: Precision, ranges: ActivationRanges | None) -> bool:
+    """Whether self-attention keeps keys and values as int8: where text told how large they get."""
+    return precision == "int8" and ranges is not None and bool(ranges.kept)
 
 
 def _of_precision(graph: nn.Module, precision: Precision) -> nn.Module:

@@ -98,9 +98,10 @@ class DeviceArray:
         return replace(self, shape=shape)
 
     def words(self) -> DeviceArray:
-        """The same bytes as words: the last axis has as many more elements as an element has words."""
-        each = np.dtype(self.dtype).itemsize // WORD_BYTES
-        return replace(self, dtype=np.int16, shape=(*self.shape[:-1], self.shape[-1] * each))
+        """The same bytes as words, which fill the last axis exactly: it has an even number of bytes."""
+        num_words, rest = divmod(self.shape[-1] * np.dtype(self.dtype).itemsize, WORD_BYTES)
+        assert not rest, self.shape
+        return replace(self, dtype=np.int16, shape=(*self.shape[:-1], num_words))
 
 
 class DeviceBinding(GraphBinding):

@@ -37,11 +37,10 @@ class DeviceSelfAttention:
 
     def __init__(self, shape: CacheShape, dtype: type[np.generic], graphs: DeviceGraphs) -> None:
         self._shape = shape
-        self._dtype = dtype
+        self._dtype = np.int8 if shape.int8_caches else dtype
         self._graphs = graphs
-        self.bytes_per_position = (
-            shape.num_layers * 2 * shape.num_heads * shape.head_size * np.dtype(dtype).itemsize
-        )
+        num_numbers = shape.num_layers * 2 * shape.num_heads * shape.head_size
+        self.bytes_per_position = num_numbers * np.dtype(self._dtype).itemsize
         """Of one row."""
         self._blocks = TwoBlocks(graphs)
         self.reset()

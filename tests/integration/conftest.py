@@ -35,16 +35,15 @@ def random_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Precisi
 def served_bundle(
     random_bundle: Callable[[Precision], Bundle], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Bundle]:
-    """Random models in every form that a CPU serves: the precisions, and "int8 caches", which wide heads have."""
+    """Random models in every form that a CPU serves: the precisions, and "int8 caches", for which text was there."""
 
     @cache
     def create(form: str) -> Bundle:
         if form != "int8 caches":
             return random_bundle(cast("Precision", form))
-        shape = {**_SHAPE, "num_heads": 4}
         directory = tmp_path_factory.mktemp("random-int8-caches")
         bundle = make_bundle(
-            directory, "int8", shortlist=make_shortlist(), knows_ranges=True, **shape
+            directory, "int8", shortlist=make_shortlist(), knows_ranges=True, **_SHAPE
         )
         assert bundle.manifest.int8_caches
         return bundle

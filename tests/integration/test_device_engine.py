@@ -22,14 +22,14 @@ from tests.companies import random_sequences, run, shuffles
 BundleMaker = Callable[[Precision], Bundle]
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
-def bundle(request: pytest.FixtureRequest, random_bundle: BundleMaker) -> Bundle:
-    return random_bundle(request.param)
+@pytest.fixture(scope="module", params=["float32", "int8", "int8 caches"])
+def bundle(request: pytest.FixtureRequest, served_bundle: Callable[[str], Bundle]) -> Bundle:
+    return served_bundle(request.param)
 
 
 @pytest.fixture(scope="module")
 def plain(bundle: Bundle) -> OnnxEngine:
-    return load_onnx_engine(bundle, max_encode_tokens=64)
+    return load_onnx_engine(bundle, max_encode_tokens=64, use_shortlist=False)
 
 
 @pytest.fixture(scope="module")
