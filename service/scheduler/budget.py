@@ -7,6 +7,7 @@ own limit when it is admitted; it can never fail for memory later. See ARCHITECT
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ __all__ = ["BatchBudget", "CacheBytes"]
 
 CacheBytes = Callable[[int, int, int, int], int]
 """(rows, target length, sentences, source length) -> bytes, as `Engine.cache_bytes`."""
+
+_MAX_KNOWN_SHAPES = 4096
+"""Sentences of one beam and the same lengths come again and again: so many are reckoned once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class BatchBudget:
         self._rows = 0
         self._sources: Counter[int] = Counter()
         self._targets: Counter[int] = Counter()
+        self._could_run = functools.lru_cache(_MAX_KNOWN_SHAPES)(self._is_within_alone)
 
     @property
     def rows(self) -> int:
@@ -71,18 +76,18 @@ class BatchBudget:
 
     def fits_alone(self, sequence: Sequence) -> bool:
         """Whether the sentence could ever run."""
-        return self._is_within(_Totals(0, 0, 0, 0).plus(sequence))
+        return self._could_run(
+            sequence.options.beam_size, len(sequence.source_ids), sequence.max_length
+        )
 
     def find_misfit(self, sequences: list[Sequence]) -> Sequence | None:
         """A sentence that could never run, if there is one."""
-        largest = _Totals(
-            max((sequence.options.beam_size for sequence in sequences), default=0),
-            1,
-            max((len(sequence.source_ids) for sequence in sequences), default=0),
-            max((sequence.max_length for sequence in sequences), default=0),
-        )
-        if self._is_within(largest):  # Thousands of sentences are one comparison.
-            return None
+        if len(sequences) > 1:  # Thousands of sentences are one comparison.
+            rows = max([sequence.options.beam_size for sequence in sequences])
+            longest_source = max([len(sequence.source_ids) for sequence in sequences])
+            longest_target = max([sequence.max_length for sequence in sequences])
+            if self._could_run(rows, longest_source, longest_target):
+                return None
         return next((s for s in sequences if not self.fits_alone(s)), None)
 
     def reserve(self, sequence: Sequence) -> None:
@@ -109,6 +114,9 @@ class BatchBudget:
             max(self._sources, default=0),
             max(self._targets, default=0),
         )
+
+    def _is_within_alone(self, rows: int, source_length: int, target_length: int) -> bool:
+        return self._is_within(_Totals(rows, 1, source_length, target_length))
 
     def _is_within(self, totals: _Totals) -> bool:
         return (
