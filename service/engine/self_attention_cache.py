@@ -21,7 +21,8 @@ CacheArray = NDArray[np.float32] | NDArray[np.int8]
 
 _LEAST_ROWS = 8
 _POSITION_STEP = 32
-_SPARE_POSITIONS = 4
+_SPARE_POSITIONS = {np.dtype(np.float32): 4, np.dtype(np.int8): 8}
+"""Room for more positions: moving everything less often is worth more where what lies between is small."""
 _SHRINK_BELOW = 0.75
 _NEAR_BYTES = 2 * 1024 * 1024
 """Caches of this size stay near the processor anyway, so moving them would not pay."""
@@ -46,12 +47,6 @@ def _bucket_of_positions(needed: int) -> int:
     while size < needed:
         size += max(_POSITION_STEP, size // 4 // _POSITION_STEP * _POSITION_STEP)
     return size
-
-
-def _capacity(needed: int) -> int:
-    """Positions between one head and the next: a multiple of 4, and of 8, 12, ... beyond 64, 96, ... positions."""
-    step = _SPARE_POSITIONS * max(1, needed // _POSITION_STEP)
-    return -(-needed // step) * step
 
 
 class SelfAttentionCache:
@@ -95,7 +90,9 @@ class SelfAttentionCache:
         if num_rows > rows or num_positions > capacity:
             return False
         num_bytes = num_rows * capacity * self.bytes_per_position
-        return bool(num_bytes <= _NEAR_BYTES or _capacity(num_positions) > _SHRINK_BELOW * capacity)
+        return bool(
+            num_bytes <= _NEAR_BYTES or self._capacity(num_positions) > _SHRINK_BELOW * capacity
+        )
 
     def fit(self, num_rows: int, num_positions: int, lengths: IntArray) -> None:
         """Make room, and leave not much more.
@@ -111,7 +108,7 @@ class SelfAttentionCache:
             self._hold(_bucket_of_rows(num_rows), _bucket_of_positions(num_positions))
         capacity = _bucket_of_positions(num_positions)
         if num_rows * capacity * self.bytes_per_position > _NEAR_BYTES:
-            capacity = _capacity(num_positions)
+            capacity = self._capacity(num_positions)
         self.buffer = self._view(min(capacity, self._held[1]), not self._is_shifted)
         rows, positions = slice(len(lengths)), slice(int(lengths.max(initial=0)))
         planes = [(layer, side) for layer in range(self._sizes[0]) for side in range(2)]
@@ -140,7 +137,15 @@ class SelfAttentionCache:
         size = rows * num_heads * positions * head_size
         self._memory = np.empty((2 * num_layers + 1, size), self._dtype)
         self._held = (rows, positions)
-        self.buffer = self._view(min(_SPARE_POSITIONS, positions), is_shifted=False)
+        self.buffer = self._view(min(_SPARE_POSITIONS[self._dtype], positions), is_shifted=False)
+
+    def _capacity(self, needed: int) -> int:
+        """Positions between one head and the next: a multiple of 4, and of 8, 12, ... beyond 64, 96, ... positions.
+
+        With int8 twice as many.
+        """
+        step = _SPARE_POSITIONS[self._dtype] * max(1, needed // _POSITION_STEP)
+        return -(-needed // step) * step
 
     def _view(self, capacity: int, is_shifted: bool) -> CacheArray:
         """The memory with so many positions of each head, without the last plane or without the first."""
