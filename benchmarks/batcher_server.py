@@ -19,6 +19,7 @@ from benchmarks.request_batcher import BatchTranslator, RequestBatcher
 from benchmarks.sentences import create_sentences
 from export.bundle import Bundle, load_bundle
 from model.tokenizer import Tokenizer
+from service import event_loop
 from service.app import tune_interpreter
 from service.config import Config, split_address
 from service.config_file import load_config
@@ -146,7 +147,7 @@ def main() -> int:
         await front.stop()
         batcher.close()
 
-    asyncio.run(serve())
+    event_loop.run(serve())
     return 0
 
 

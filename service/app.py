@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry
 from export.bundle import Manifest
 from export.errors import ExportError
 from model.errors import TokenizerError
+from service import event_loop
 from service.config import Config, split_address
 from service.errors import ConfigError, DragomanError, DrainingError, EngineDeadError
 from service.grpc_server import METHODS, GrpcServer, TranslationServicer
@@ -90,7 +91,7 @@ def serve(config: Config) -> int:
             return EXIT_CANNOT_START
         return await application.run()
 
-    return asyncio.run(run())
+    return event_loop.run(run())
 
 
 def tune_interpreter() -> None:
