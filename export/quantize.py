@@ -21,6 +21,9 @@ __all__ = ["Int8Layers", "quantize_rows"]
 _SMALLEST = 1e-30
 """Stands in for the maximum of a row of zeros, whose scale would divide by nothing."""
 
+_KEPT_MARGIN = 1.25
+"""Room in a cache for keys and values that are larger than the text showed; what is beyond it is cut."""
+
 _ZERO_POINT = 128
 _MATRIX = 2
 
@@ -87,7 +90,7 @@ class Int8Layers:
     def cache_scales(self, source: nn.Module) -> Tensor | None:
         """Give the scales of the channels that a cache keeps."""
         largest = self._kept.get(source)
-        return None if largest is None else largest.clamp(min=_SMALLEST) / 127
+        return None if largest is None else _KEPT_MARGIN * largest.clamp(min=_SMALLEST) / 127
 
     def product(self) -> nn.Module:
         """Create the product of `vocabulary` for columns that are given with its input."""
