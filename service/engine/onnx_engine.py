@@ -18,6 +18,7 @@ from service.engine.base import Decoder, EngineFacts
 from service.engine.cross_attention_cache import EncodedBatch
 from service.engine.decoder_state import CacheShape, DecoderState
 from service.engine.encoder_batches import cut_into_batches, pad_sources
+from service.engine.huge_pages import use_huge_pages
 from service.engine.mixed_decoder import MixedDecoder
 from service.engine.model_graphs import load_graphs
 from service.engine.onnx_decoder import OnnxDecoder, OnnxEncoded
@@ -126,6 +127,8 @@ def load_onnx_engine(
         BundleError: A graph has not the inputs and outputs that go with the manifest, or the shortlist is none.
     """
     graphs = load_graphs(bundle, "cpu")
+    shortlist = _load_shortlist(bundle) if use_shortlist else None
+    use_huge_pages()
     return OnnxEngine(
         encoder=graphs.encoder,
         decoder=graphs.decoder,
@@ -133,7 +136,7 @@ def load_onnx_engine(
         shape=graphs.shape,
         pad_id=graphs.pad_id,
         max_encode_tokens=min(max_encode_tokens, _NEAR_TOKENS),
-        shortlist=_load_shortlist(bundle) if use_shortlist else None,
+        shortlist=shortlist,
     )
 
 
