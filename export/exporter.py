@@ -258,7 +258,7 @@ def write_graphs(  # noqa: PLR0913 - all that decides what is in a graph
             raise ExportError("The model's activations are not finite, or all zero.")
         smoothed = smooth(transformer, ranges)
         transformer = smoothed.transformer
-        layers = Int8Layers(ranges.hidden, smoothed.fixed, smoothed.kept if int8_caches else None)
+        layers = Int8Layers(ranges.hidden, smoothed.fixed, smoothed.kept)
     config = transformer.config
     table_length = _table_length(config, limits)
     shape = (config.decoder_layers, config.num_heads, config.head_size)

@@ -56,11 +56,7 @@ class WatchedHandlers(grpc.GenericRpcHandler):
         async def call(requests: AsyncIterator[Any], context: Any) -> Any:
             watched = WatchedCall(method, context, self._watcher)
             try:
-                request = (
-                    _each_message(requests)
-                    if has_many_requests
-                    else _only_message(await context.read())
-                )
+                request = await _read(requests, context, has_many_requests)
                 response = await behavior(request, context)
             except BaseException as error:
                 await watched.fail(error)
@@ -75,11 +71,7 @@ class WatchedHandlers(grpc.GenericRpcHandler):
         async def call(requests: AsyncIterator[Any], context: Any) -> None:
             watched = WatchedCall(method, context, self._watcher)
             try:
-                request = (
-                    _each_message(requests)
-                    if has_many_requests
-                    else _only_message(await context.read())
-                )
+                request = await _read(requests, context, has_many_requests)
                 responses = behavior(request, context)
                 if hasattr(responses, "__aiter__"):
                     async with aclosing(responses):
@@ -132,11 +124,17 @@ def _tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return deserialize
 
 
-def _only_message(request: Any) -> Any:
-    """Raise when there is no message, or a broken one.
+async def _read(requests: AsyncIterator[Any], context: Any, has_many_requests: bool) -> Any:
+    """Give the stream of a call, or its only message.
 
-    It is read from the context: an iterator that is left before its end costs a task to close it.
+    That is read from the context: an iterator that is left before its end costs a task to close it.
+
+    Raises:
+        InvalidRequestError: There is no message, or a broken one.
     """
+    if has_many_requests:
+        return _each_message(requests)
+    request = await context.read()
     if request is grpc.aio.EOF:
         raise InvalidRequestError("The call has no message.")
     return _decoded(request)
