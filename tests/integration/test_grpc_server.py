@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from benchmarks.http2 import SETTINGS
 from protos.dragoman.v1 import translation_pb2 as pb
 from service.config import ServerConfig
 from service.errors import (
@@ -31,10 +29,8 @@ from tests.grpc_serving import (
     make_request,
     with_server,
 )
-from tests.raw_grpc import frames_of_call
 
 _METHOD = {"grpc_type": "unary", "grpc_service": SERVICE_NAME, "grpc_method": "TranslateText"}
-_PING, _INITIAL_WINDOW_SIZE = 6, 4  # RFC 9113
 
 
 def test_texts_are_answered_in_order_by_a_named_model() -> None:
@@ -221,23 +217,6 @@ def test_a_message_at_the_limit_works_and_one_byte_over_is_refused_with_the_limi
 
     config = ServerConfig(listen="127.0.0.1:0", max_receive_message_bytes=limit)
     with_server(test, config=config)
-
-
-def test_a_client_may_send_four_megabytes_at_once_and_is_not_pinged_to_find_that_out() -> None:
-    async def test(server: Serving) -> None:
-        address, path = f"127.0.0.1:{server.server.port}", f"/{SERVICE_NAME}/TranslateText"
-        message = make_request("x" * 10_000).SerializeToString()
-        frames = await asyncio.to_thread(frames_of_call, address, path, message, {})
-        assert _PING not in {each.kind for each in frames}
-        pairs = [
-            struct.unpack_from(">HI", each.payload, start)
-            for each in frames
-            if each.kind == SETTINGS
-            for start in range(0, len(each.payload), 6)
-        ]
-        assert dict(pairs)[_INITIAL_WINDOW_SIZE] == 4 * 1024 * 1024
-
-    with_server(test)
 
 
 def test_a_full_queue_says_when_to_try_again() -> None:
