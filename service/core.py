@@ -16,8 +16,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from service.config import SchedulerConfig
-from service.driver import Driver
-from service.engine.base import Engine
+from service.engine_workers import EngineWorkers
 from service.errors import (
     DeadlineError,
     DragomanError,
@@ -31,7 +30,7 @@ from service.scheduler.budget import BatchBudget
 from service.scheduler.load import WorkerLoad, work_of
 from service.scheduler.queue import SHORT_SENTENCES
 from service.stats import Gauges, Observer
-from service.worker import Abort, Add, Stop, Worker, WorkerGauges, WorkerReport
+from service.worker import Abort, Add, Stop, WorkerGauges, WorkerReport
 
 __all__ = ["EngineCore"]
 
@@ -121,9 +120,8 @@ class EngineCore:
 
     Args:
         name: Name of the model.
-        engine: What runs its graphs.
+        workers: What translates with it.
         config: Limits of each worker's batch, and of the queue before all of them.
-        num_workers: Threads.
         observer: Told of steps, sentences and gauges.
         clock: Monotonic seconds; deadlines of sentences are on it.
         on_death: Called once, on the event loop, when a worker died: the process must end.
@@ -133,9 +131,8 @@ class EngineCore:
         self,
         *,
         name: str,
-        engine: Engine,
+        workers: EngineWorkers,
         config: SchedulerConfig,
-        num_workers: int,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
         on_death: Callable[[EngineDeadError], None] | None = None,
@@ -144,9 +141,11 @@ class EngineCore:
         self._config = config
         self._clock = clock
         self._on_death = on_death
-        self._budget = BatchBudget(config, engine.cache_bytes)
-        self._gauges = _GaugeBoard(name, num_workers, observer)
-        self._loads = [WorkerLoad() for _ in range(num_workers)]
+        self._workers = workers
+        self._observer = observer
+        self._budget = BatchBudget(config, workers.cache_bytes)
+        self._gauges = _GaugeBoard(name, workers.num_workers, observer)
+        self._loads = [WorkerLoad() for _ in range(workers.num_workers)]
         self.num_waiting = 0
         """Sentences that wait for their turn."""
         self._outstanding: dict[int, _Outstanding] = {}
@@ -155,15 +154,6 @@ class EngineCore:
         self._idle.set()
         self._draining = False
         self._death: EngineDeadError | None = None
-        self._workers = [
-            Worker(
-                index=index,
-                driver=Driver(model=name, engine=engine, config=config, clock=clock),
-                observer=observer,
-                listener=self,
-            )
-            for index in range(num_workers)
-        ]
 
     @property
     def is_alive(self) -> bool:
@@ -176,9 +166,8 @@ class EngineCore:
         return len(self._outstanding)
 
     def start(self) -> None:
-        """Start the worker threads."""
-        for worker in self._workers:
-            worker.start()
+        """Let the workers begin."""
+        self._workers.start(self._observer, self)
 
     async def stream(self, sequences: list[Sequence]) -> AsyncGenerator[SequenceResult]:
         """Translate sentences; each gets exactly one result, in the order in which they finish.
@@ -217,11 +206,12 @@ class EngineCore:
     def stop(self) -> None:
         """End the workers after the step they are in. Sentences that are left get a result that says so."""
         self._draining = True
-        for worker in self._workers:
-            worker.inbox.put(Stop())
-        for worker in self._workers:
-            if worker.ident is not None:
-                worker.join()
+        self._stop_workers()
+        self._workers.join()
+
+    def _stop_workers(self) -> None:
+        for index in range(self._workers.num_workers):
+            self._workers.send(index, Stop())
 
     def _check_door(self, sequences: list[Sequence]) -> None:
         """Raise when the sentences must not come in."""
@@ -273,7 +263,7 @@ class EngineCore:
         self._loop = loop
         self._idle.clear()
         ticket = _Ticket({sequence.sequence_id for sequence in sequences})
-        batches: list[list[Sequence]] = [[] for _ in self._workers]
+        batches: list[list[Sequence]] = [[] for _ in self._loads]
         is_short = len(sequences) <= SHORT_SENTENCES
         for sequence in sequences:
             index = self._least_busy(is_short)
@@ -283,9 +273,9 @@ class EngineCore:
             batches[index].append(sequence)
         self.num_waiting += len(sequences)
         self._gauges.set_queue_depth(self.num_waiting)
-        for worker, batch in zip(self._workers, batches, strict=True):
+        for index, batch in enumerate(batches):
             if batch:
-                worker.inbox.put(Add(batch))
+                self._workers.send(index, Add(batch))
         return ticket
 
     def _least_busy(self, is_short: bool) -> int:
@@ -308,7 +298,7 @@ class EngineCore:
             return
         self._gauges.set_queue_depth(self.num_waiting)
         for index, sequence_ids in left.items():
-            self._workers[index].inbox.put(Abort(sequence_ids))
+            self._workers.send(index, Abort(sequence_ids))
 
     def _stop_waiting(self, item: _Outstanding) -> None:
         """Take a sentence off the queue, if it is still on it."""
@@ -317,13 +307,13 @@ class EngineCore:
             self.num_waiting -= 1
             self._loads[item.worker].stop_waiting(item.sequence)
 
-    def on_worker_gauges(self, worker: int, gauges: WorkerGauges) -> None:
+    def on_worker_step(
+        self, worker: int, gauges: WorkerGauges, report: WorkerReport | None
+    ) -> None:
         """A worker ended a step."""
         self._gauges.set_worker(worker, gauges)
-
-    def on_worker_report(self, report: WorkerReport) -> None:
-        """A worker ended a step in which somebody joined or left."""
-        self._call_on_loop(self._receive, report)
+        if report is not None:
+            self._call_on_loop(self._receive, worker, report)
 
     def on_worker_death(self, worker: int, cause: BaseException) -> None:
         """A worker cannot go on."""
@@ -341,19 +331,16 @@ class EngineCore:
         except RuntimeError:  # The loop is closed: nobody is left to be told.
             logger.debug("Model %s: the event loop is closed", self.name)
 
-    def _receive(self, report: WorkerReport) -> None:
+    def _receive(self, worker: int, report: WorkerReport) -> None:
         """Take in what a worker reports: who joined, who left."""
-        load = self._loads[report.worker]
+        load = self._loads[worker]
         load.learn_speed(report.busy_row_steps, report.busy_seconds)
-        for sequence in report.admitted:
-            item = self._outstanding.get(sequence.sequence_id)
+        for sequence_id in report.admitted:
+            item = self._outstanding.get(sequence_id)
             if item is not None:
                 self._stop_waiting(item)
-        for departure in report.departures:
-            if departure.result.hypotheses:
-                best = departure.result.hypotheses[0]
-                load.learn_length(len(departure.sequence.source_ids), len(best.token_ids) + 1)
-            self._answer(departure.result)
+        for result in report.results:
+            self._answer(result)
         self._after_change()
 
     def _answer(self, result: SequenceResult) -> None:
@@ -362,7 +349,11 @@ class EngineCore:
         if item is None:  # Failed already, when another worker died.
             return
         self._stop_waiting(item)
-        self._loads[item.worker].leave(item.sequence, is_short=item.is_short)
+        load = self._loads[item.worker]
+        if result.hypotheses:
+            best = result.hypotheses[0]
+            load.learn_length(len(item.sequence.source_ids), len(best.token_ids) + 1)
+        load.leave(item.sequence, is_short=item.is_short)
         item.ticket.put(result)
 
     def _after_change(self) -> None:
@@ -379,8 +370,7 @@ class EngineCore:
         for sequence_id in list(self._outstanding):
             self._answer(_failed(sequence_id, self._death))
         self._after_change()
-        for worker in self._workers:
-            worker.inbox.put(Stop())
+        self._stop_workers()
         if self._on_death is not None:
             self._on_death(self._death)
 

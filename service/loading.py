@@ -23,6 +23,7 @@ from service.engine.int8_self_test import check_int8_products
 from service.engine.load_engine import check_precision, load_engine
 from service.engine.sessions import check_provider
 from service.engine.threads import available_cores
+from service.engine_workers import EngineThreads
 from service.errors import ConfigError, DragomanError, EngineDeadError, EngineStepError
 from service.request import DecodingOptions, Outcome
 from service.request import Sequence as SourceSequence
@@ -139,9 +140,10 @@ def _load(
     num_workers = config.engine.num_workers or _num_workers(config.engine.provider)
     core = EngineCore(
         name=manifest.name,
-        engine=engine,
+        workers=EngineThreads(
+            model=manifest.name, engine=engine, config=config.scheduler, num_workers=num_workers
+        ),
         config=config.scheduler,
-        num_workers=num_workers,
         observer=observer,
         on_death=on_death,
     )

@@ -14,11 +14,20 @@ from typing import Protocol
 
 from service.driver import Driver, StepReport, sequence_stats
 from service.errors import DrainingError
-from service.request import Outcome, Sequence
+from service.request import Outcome, Sequence, SequenceResult
 from service.scheduler.scheduler import Departure
 from service.stats import Observer
 
-__all__ = ["Abort", "Add", "Stop", "Worker", "WorkerGauges", "WorkerListener", "WorkerReport"]
+__all__ = [
+    "Abort",
+    "Add",
+    "Message",
+    "Stop",
+    "Worker",
+    "WorkerGauges",
+    "WorkerListener",
+    "WorkerReport",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +54,10 @@ class Stop:
     """Inbox: let every sentence leave, and end."""
 
 
+Message = Add | Abort | Stop
+"""What an inbox takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerGauges:
     """What one worker holds after a step."""
@@ -57,11 +70,12 @@ class WorkerGauges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What a worker tells the event loop after a step in which somebody joined or left."""
+    """Who joined and who left in a step."""
 
-    worker: int
-    departures: list[Departure]
-    admitted: list[Sequence]
+    admitted: list[int]
+    """Ids of the sentences that joined."""
+    results: list[SequenceResult]
+    """Of those that left, each exactly once."""
     busy_row_steps: int
     """Row-steps since the last report, of steps while others waited."""
     busy_seconds: float
@@ -70,11 +84,10 @@ class WorkerReport:
 class WorkerListener(Protocol):
     """Whom a worker tells. Called from its thread."""
 
-    def on_worker_gauges(self, worker: int, gauges: WorkerGauges) -> None:
-        """A step ended."""
-
-    def on_worker_report(self, report: WorkerReport) -> None:
-        """A step ended in which somebody joined or left."""
+    def on_worker_step(
+        self, worker: int, gauges: WorkerGauges, report: WorkerReport | None
+    ) -> None:
+        """A step ended; there is a report when somebody joined or left in it."""
 
     def on_worker_death(self, worker: int, cause: BaseException) -> None:
         """The worker cannot go on. It tells nothing more."""
@@ -94,7 +107,7 @@ class Worker(threading.Thread):
         self, *, index: int, driver: Driver, observer: Observer, listener: WorkerListener
     ) -> None:
         super().__init__(name=f"engine-{driver.model}-{index}", daemon=True)
-        self.inbox: queue.SimpleQueue[Add | Abort | Stop] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._index = index
         self._driver = driver
         self._observer = observer
@@ -151,23 +164,22 @@ class Worker(threading.Thread):
         if report.departures:
             self._log_failures(report.departures)
         driver = self._driver
-        self._listener.on_worker_gauges(
-            self._index,
-            WorkerGauges(
-                driver.num_running, driver.num_rows, driver.live_bytes, driver.reserved_bytes
-            ),
+        gauges = WorkerGauges(
+            driver.num_running, driver.num_rows, driver.live_bytes, driver.reserved_bytes
         )
-        if report.departures or report.admitted:
-            self._listener.on_worker_report(
-                WorkerReport(
-                    worker=self._index,
-                    departures=report.departures,
-                    admitted=report.admitted,
-                    busy_row_steps=self._busy_row_steps,
-                    busy_seconds=self._busy_seconds,
-                )
-            )
-            self._busy_row_steps, self._busy_seconds = 0, 0.0
+        self._listener.on_worker_step(self._index, gauges, self._report(report))
+
+    def _report(self, step: StepReport) -> WorkerReport | None:
+        if not step.departures and not step.admitted:
+            return None
+        report = WorkerReport(
+            admitted=[sequence.sequence_id for sequence in step.admitted],
+            results=[departure.result for departure in step.departures],
+            busy_row_steps=self._busy_row_steps,
+            busy_seconds=self._busy_seconds,
+        )
+        self._busy_row_steps, self._busy_seconds = 0, 0.0
+        return report
 
     def _log_failures(self, departures: list[Departure]) -> None:
         """Tell of a step that failed, with what the runtime said. It knows token ids at most, no text."""

@@ -23,6 +23,7 @@ from protos.dragoman.v1 import translation_pb2_grpc
 from service.app import Application
 from service.config import Config, MetricsConfig, ServerConfig
 from service.core import EngineCore
+from service.engine_workers import EngineThreads
 from service.errors import EngineDeadError
 from service.loading import LoadedModel
 from service.request_lines import RequestLines
@@ -49,9 +50,10 @@ def fake_loader(before_step: Callable[[FakeDecoder], None] = lambda decoder: Non
         engine = FakeEngine(copy_script(VOCAB_SIZE), vocab_size=VOCAB_SIZE, before_step=before_step)
         core = EngineCore(
             name=manifest.name,
-            engine=engine,
+            workers=EngineThreads(
+                model=manifest.name, engine=engine, config=config.scheduler, num_workers=1
+            ),
             config=config.scheduler,
-            num_workers=1,
             observer=observer,
             on_death=on_death,
         )

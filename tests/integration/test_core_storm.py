@@ -13,6 +13,7 @@ from export.bundle import Bundle, Precision
 from service.config import SchedulerConfig
 from service.core import EngineCore
 from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
+from service.engine_workers import EngineThreads
 from service.request import Hypothesis, Outcome, Sequence
 from tests.asynchronous import run_async
 from tests.builders import make_sequence
@@ -30,7 +31,10 @@ def engine(random_bundle: Callable[[Precision], Bundle]) -> OnnxEngine:
 def create(engine: OnnxEngine, observer: CollectingObserver, num_workers: int) -> EngineCore:
     config = SchedulerConfig(max_batch_rows=32, max_encode_tokens=64)
     return EngineCore(
-        name="m", engine=engine, config=config, num_workers=num_workers, observer=observer
+        name="m",
+        workers=EngineThreads(model="m", engine=engine, config=config, num_workers=num_workers),
+        config=config,
+        observer=observer,
     )
 
 

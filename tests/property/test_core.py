@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.config import SchedulerConfig
 from service.core import EngineCore
+from service.engine_workers import EngineThreads
 from service.request import Outcome, Sequence
 from tests.builders import make_sequence
 from tests.fakes import CollectingObserver, FakeEngine, random_script
@@ -53,7 +54,10 @@ async def storm(
     observer = CollectingObserver()
     engine = FakeEngine(random_script(V, sharpness=1.0), vocab_size=V)
     core = EngineCore(
-        name="m", engine=engine, config=LIMITS, num_workers=num_workers, observer=observer
+        name="m",
+        workers=EngineThreads(model="m", engine=engine, config=LIMITS, num_workers=num_workers),
+        config=LIMITS,
+        observer=observer,
     )
     core.start()
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from service.config import SchedulerConfig
 from service.core import EngineCore
+from service.engine_workers import EngineThreads
 from service.errors import (
     DeadlineError,
     DrainingError,
@@ -44,11 +45,16 @@ async def running(
     on_death: Callable[[EngineDeadError], None] | None = None,
     **limits: Any,
 ) -> AsyncIterator[EngineCore]:
+    config = SchedulerConfig(**limits)
     core = EngineCore(
         name="m",
-        engine=engine or FakeEngine(copy_script(V), vocab_size=V),
-        config=SchedulerConfig(**limits),
-        num_workers=num_workers,
+        workers=EngineThreads(
+            model="m",
+            engine=engine or FakeEngine(copy_script(V), vocab_size=V),
+            config=config,
+            num_workers=num_workers,
+        ),
+        config=config,
         observer=observer or CollectingObserver(),
         on_death=on_death,
     )
