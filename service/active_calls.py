@@ -12,8 +12,14 @@ __all__ = ["ActiveCalls"]
 class ActiveCalls:
     """Counts calls. A `with` statement around each makes it one that is waited for."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without any."""
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[int], None] = lambda count: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without any; `on_change` is told whenever there are more or fewer."""
+        self._on_change = on_change
         self._clock = clock
         self._count = 0
         self._last_arrival = 0.0
@@ -26,10 +32,12 @@ class ActiveCalls:
         if not self._count:
             self._idle.clear()
         self._count += 1
+        self._on_change(self._count)
 
     def __exit__(self, *raised: object) -> None:
         """A call ended."""
         self._count -= 1
+        self._on_change(self._count)
         if not self._count:
             self._idle.set()
 

@@ -18,6 +18,7 @@ from service.active_calls import ActiveCalls
 from service.answer_stream import answer_as_finished, until
 from service.calls import RpcMethod, RpcObserver, call_var
 from service.config import ServerConfig, split_address
+from service.courtesy import Courtesy
 from service.errors import ConfigError, DragomanError, DrainingError, InvalidRequestError
 from service.handlers import WatchedHandlers
 from service.interceptors import CallWatcher, as_told, entry_of, value_or_error
@@ -65,7 +66,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._parts: _Parts | None = None
         self._refusal: DragomanError = DrainingError("The server is loading its models.")
         self._stopping = asyncio.Event()
-        self.active = ActiveCalls(clock=clock)
+        self.active = ActiveCalls(on_change=Courtesy().note_calls, clock=clock)
 
     def start(self, validator: Validator, translator: Translator) -> None:
         """Models are loaded: answer from now on."""
