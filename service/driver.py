@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from service.config import SchedulerConfig
 from service.decoding.beam import BeamSearch
-from service.engine.base import Decoder, Engine
+from service.engine.base import Decoder, Engine, SearchKind
 from service.errors import DragomanError, EngineStepError
 from service.request import FinishReason, Outcome, Sequence
 from service.scheduler.lanes import Lane
@@ -148,7 +148,10 @@ class Driver:
         try:
             encoded = self._engine.encode(
                 [sequence.source_ids for sequence in admitted],
-                [sequence.options.full_vocabulary for sequence in admitted],
+                [
+                    SearchKind(sequence.options.full_vocabulary, sequence.options.beam_size == 1)
+                    for sequence in admitted
+                ],
             )
         except EngineStepError as error:
             return self._scheduler.fail(error, self._clock(), last=len(admitted))

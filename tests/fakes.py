@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.base import Encoded, EngineFacts
+from service.engine.base import Encoded, EngineFacts, SearchKind
 from service.errors import EngineStepError
 from service.rows import Candidates, Edits, RowMoves
 from service.stats import Gauges, SequenceStats, StepStats, TextStats
@@ -174,7 +174,7 @@ class FakeEngine:
         return self.decoders[-1]
 
     def encode(
-        self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()
+        self, sources: Sequence[tuple[int, ...]], kinds: Sequence[SearchKind] = ()
     ) -> FakeEncoded:
         self.before_encode(sources)
         return FakeEncoded(tuple(sources))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from service.rows import Candidates, Edits, RowMoves
 
-__all__ = ["Decoder", "Encoded", "Engine", "EngineFacts"]
+__all__ = ["Decoder", "Encoded", "Engine", "EngineFacts", "SearchKind"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,15 @@ class EngineFacts:
 
     vocab_size: int
     eos_id: int
+
+
+class SearchKind(NamedTuple):
+    """What an engine must know of how a sentence is searched. It never changes while the sentence runs."""
+
+    full_vocabulary: bool = False
+    """Over all words, although the model has a shortlist."""
+    is_greedy: bool = False
+    """It never has more than one row."""
 
 
 class Encoded(Protocol):
@@ -95,14 +104,13 @@ class Engine(Protocol):
         """A decoder without rows, for one worker."""
 
     def encode(
-        self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()
+        self, sources: Sequence[tuple[int, ...]], kinds: Sequence[SearchKind] = ()
     ) -> Encoded:
         """Run the encoder. Changes no decoder, so a failure harms these sentences only.
 
         Args:
             sources: Token ids of each sentence, EOS included, any lengths, any order.
-            full_vocabulary: Of each sentence, whether it is searched over all words although the model has a
-                shortlist; empty: none.
+            kinds: How each sentence will be searched; empty: all with several rows, and the shortlist of the model.
 
         Raises:
             EngineStepError: The encoder failed.

@@ -78,7 +78,15 @@ class DecoderState:
     _past_lengths: NDArray[np.int32]
     """By place, as long as `_lanes` hold."""
 
-    def __init__(self, shape: CacheShape) -> None:
+    def __init__(self, shape: CacheShape, min_lanes: int = MIN_LANES) -> None:
+        """Begin without rows.
+
+        Args:
+            shape: What the caches look like.
+            min_lanes: Lanes that a sentence has at least. 1 is for sentences that never have a second row, and only for
+                them: a row that is alone in cross-attention gets other bits than the same row among several.
+        """
+        self._min_lanes = min_lanes
         self._start_id = shape.start_id
         self._num_heads = shape.num_heads
         self.self_attention = SelfAttentionCache(
@@ -171,7 +179,7 @@ class DecoderState:
     def _lay_lanes(self) -> tuple[IntArray, IntArray, IntArray]:
         """Give `lane_heads`, `row_heads` and `row_slots` of `StepInputs`."""
         places, slots = self.places, self._slots[self._row_sentence]
-        num_lanes = max(MIN_LANES, int(self._row_counts.max()))
+        num_lanes = max(self._min_lanes, int(self._row_counts.max()))
         lane_rows = np.empty((self.num_sentences, num_lanes), np.int64)
         lane_rows[self._slots] = places[self._first_row][:, None]
         lane_rows[slots, self._offset] = places

@@ -13,7 +13,7 @@ import numpy as np
 
 from export import signature
 from export.bundle import Bundle
-from service.engine.base import Decoder, EngineFacts
+from service.engine.base import Decoder, EngineFacts, SearchKind
 from service.engine.device_cross_attention import DeviceBatch, DeviceCrossAttention
 from service.engine.device_decoder import DeviceDecoder, DeviceEncoded
 from service.engine.device_graphs import DeviceGraphs
@@ -72,7 +72,7 @@ class DeviceEngine:
         )
 
     def encode(
-        self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()
+        self, sources: Sequence[tuple[int, ...]], kinds: Sequence[SearchKind] = ()
     ) -> DeviceEncoded:
         lengths = [len(source) for source in sources]
         return DeviceEncoded(

@@ -1,12 +1,15 @@
-"""Stage 6 of 10: rows with a shortlist beside rows that look at all words: one graph for each kind.
+"""Stage 6 of 10: rows that must not run together: one decoder for each kind.
 
-A sentence stays in one graph from its first step to its last, so it does not notice who runs in the other. While all
-sentences are of one kind, everything goes straight to its decoder.
+With a shortlist or without there are different graphs. Sentences that never have more than one row need one lane in
+cross-attention, which saves a sixteenth of a step, but gives other bits than several lanes. A sentence stays with its
+decoder from its first step to its last, so it does not notice who runs in the others. While all sentences are of one
+kind, everything goes straight to their decoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +19,36 @@ from service.engine.cross_attention_cache import EncodedBatch
 from service.engine.onnx_decoder import OnnxEncoded
 from service.rows import Candidates, Edits, RowMoves
 
-__all__ = ["MixedDecoder"]
+__all__ = ["MixedDecoder", "RowKind"]
 
 IntArray = NDArray[np.int64]
 
-_ALL_WORDS, _LISTED = 0, 1
+
+class RowKind(NamedTuple):
+    """What decides who runs together."""
+
+    is_listed: bool
+    """Whether the sentence has a shortlist."""
+    is_greedy: bool
+    """Whether it never has more than one row."""
 
 
 class MixedDecoder:
-    """Two decoders as one; each sentence belongs to one of them."""
+    """Several decoders as one; each sentence belongs to one of them.
 
-    def __init__(self, *, all_words: Decoder, listed: Decoder) -> None:
-        self._decoders = (all_words, listed)
+    Args:
+        decoders: By what they decode.
+    """
+
+    def __init__(self, decoders: Mapping[RowKind, Decoder]) -> None:
+        self._decoders = tuple(decoders.values())
+        self._numbers = {kind: number for number, kind in enumerate(decoders)}
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @property
     def num_rows(self) -> int:
+        if self._only is not None:
+            return self._only.num_rows
         return sum(decoder.num_rows for decoder in self._decoders)
 
     @property
@@ -40,6 +57,8 @@ class MixedDecoder:
 
     @property
     def live_bytes(self) -> int:
+        if self._only is not None:
+            return self._only.live_bytes
         return sum(decoder.live_bytes for decoder in self._decoders)
 
     @property
@@ -50,7 +69,11 @@ class MixedDecoder:
         if not isinstance(encoded, OnnxEncoded):
             raise TypeError(encoded)
         kinds = np.array(
-            [_ALL_WORDS if words is None else _LISTED for words in encoded.word_lists], np.int64
+            [
+                self._numbers[RowKind(words is not None, is_greedy)]
+                for words, is_greedy in zip(encoded.word_lists, encoded.are_greedy, strict=True)
+            ],
+            np.int64,
         )
         for kind, decoder in enumerate(self._decoders):
             chosen = (kinds == kind).nonzero()[0]
@@ -67,7 +90,7 @@ class MixedDecoder:
         kinds, rows = self._row_places()
         token_ids = np.empty((len(kinds), num_candidates), np.int64)
         log_probs = np.empty((len(kinds), num_candidates), np.float32)
-        for kind, decoder in enumerate(self._decoders):
+        for kind, decoder in self._present():
             mine = kinds[edits.rows] == kind
             own = Edits(
                 rows[edits.rows[mine]],
@@ -86,7 +109,7 @@ class MixedDecoder:
         else:
             row_kinds, rows = self._row_places()
             sentences = _places_among_equals(self._kinds)
-            for kind, decoder in enumerate(self._decoders):
+            for kind, decoder in self._present():
                 mine = row_kinds[moves.parent_rows] == kind  # (R',)
                 stays = self._kinds[kept] == kind  # (B',)
                 decoder.gather(
@@ -110,8 +133,12 @@ class MixedDecoder:
     def _set(self, kinds: IntArray, row_counts: IntArray) -> None:
         """Note kind and number of rows of each sentence, (B,) each, and the decoder of all, if they are of one kind."""
         self._kinds, self._row_counts = kinds, row_counts
-        first = kinds[0] if len(kinds) else _LISTED
+        first = kinds[0] if len(kinds) else 0
         self._only: Decoder | None = self._decoders[first] if (kinds == first).all() else None
+
+    def _present(self) -> list[tuple[int, Decoder]]:
+        """Give the decoders that have sentences."""
+        return [(kind, self._decoders[kind]) for kind in np.unique(self._kinds).tolist()]
 
     def _row_places(self) -> tuple[IntArray, IntArray]:
         """Give the kind of each row, and its place among the rows of its kind; (R,) each."""
@@ -121,8 +148,10 @@ class MixedDecoder:
 
 def _places_among_equals(kinds: IntArray) -> IntArray:
     """Count each kind by itself: [1, 0, 1, 1] gives [0, 0, 1, 2]."""
-    is_listed = kinds == _LISTED
-    places: IntArray = np.where(is_listed, is_listed.cumsum(), (~is_listed).cumsum()) - 1
+    order = kinds.argsort(kind="stable")
+    ascending = kinds[order]
+    places = np.empty(len(kinds), np.int64)
+    places[order] = np.arange(len(kinds)) - ascending.searchsorted(ascending)
     return places
 
 
@@ -144,5 +173,8 @@ def _select(encoded: OnnxEncoded, chosen: Sequence[int]) -> OnnxEncoded:
                 )
             )
     return OnnxEncoded(
-        batches, encoded.num_padded_tokens, [encoded.word_lists[place] for place in chosen]
+        batches,
+        encoded.num_padded_tokens,
+        [encoded.word_lists[place] for place in chosen],
+        [encoded.are_greedy[place] for place in chosen],
     )

@@ -37,6 +37,8 @@ class OnnxEncoded:
     num_padded_tokens: int
     word_lists: list[NDArray[np.int64] | None]
     """Words of each sentence's shortlist, ascending; None for all words."""
+    are_greedy: list[bool]
+    """Whether each sentence never has more than one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,22 @@ class Bound:
 
 
 class OnnxDecoder:
-    """Rows of one worker that all run in one graph."""
+    """Rows of one worker that all run in one graph; `min_lanes` as for `DecoderState`."""
 
-    def __init__(self, session: ort.InferenceSession, shape: CacheShape, vocab_size: int) -> None:
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        shape: CacheShape,
+        vocab_size: int,
+        min_lanes: int = signature.MIN_LANES,
+    ) -> None:
         self._width = signature.padded_vocab_size(vocab_size)
         """Words that a row looks at, padding included."""
         self._binding = GraphBinding(session)
         self._bound_self: Bound | None = None
         self._bound_cross: Bound | None = None
         self._count = np.zeros(1, np.int64)
-        self.state = DecoderState(shape)
+        self.state = DecoderState(shape, min_lanes)
 
     @property
     def num_rows(self) -> int:

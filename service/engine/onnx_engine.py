@@ -14,12 +14,12 @@ import onnxruntime as ort
 from export import signature
 from export.bundle import Bundle, BundleError
 from export.shortlist import load_shortlist
-from service.engine.base import Decoder, EngineFacts
+from service.engine.base import Decoder, EngineFacts, SearchKind
 from service.engine.cross_attention_cache import EncodedBatch
 from service.engine.decoder_state import CacheShape, DecoderState
 from service.engine.encoder_batches import cut_into_batches, pad_sources
 from service.engine.huge_pages import use_huge_pages
-from service.engine.mixed_decoder import MixedDecoder
+from service.engine.mixed_decoder import MixedDecoder, RowKind
 from service.engine.model_graphs import load_graphs
 from service.engine.onnx_decoder import OnnxDecoder, OnnxEncoded
 from service.engine.sessions import RUN_ERRORS, create_session, int8_saturates, session_faults
@@ -79,15 +79,19 @@ class OnnxEngine:
         return rows + self._empty_state.cross_attention.bytes_for(num_sentences, source_length)
 
     def create_decoder(self) -> Decoder:
-        all_words = OnnxDecoder(self.decoder_session, self.shape, self._facts.vocab_size)
-        if self.shortlist is None:
-            return all_words
-        return MixedDecoder(
-            all_words=all_words, listed=ShortlistDecoder(self.shortlist, self.shape)
-        )
+        decoders: dict[RowKind, Decoder] = {}
+        for is_greedy, min_lanes in ((False, signature.MIN_LANES), (True, 1)):
+            decoders[RowKind(False, is_greedy)] = OnnxDecoder(
+                self.decoder_session, self.shape, self._facts.vocab_size, min_lanes
+            )
+            if self.shortlist is not None:
+                decoders[RowKind(True, is_greedy)] = ShortlistDecoder(
+                    self.shortlist, self.shape, min_lanes
+                )
+        return MixedDecoder(decoders)
 
     def encode(
-        self, sources: Sequence[tuple[int, ...]], full_vocabulary: Sequence[bool] = ()
+        self, sources: Sequence[tuple[int, ...]], kinds: Sequence[SearchKind] = ()
     ) -> OnnxEncoded:
         lengths = [len(source) for source in sources]
         batches = [
@@ -95,12 +99,14 @@ class OnnxEngine:
             for places in cut_into_batches(lengths, self._max_encode_tokens)
         ]
         padded = sum(len(batch.places) * batch.keys[0].shape[-1] for batch in batches)
-        wants_all = full_vocabulary or [False] * len(sources)
+        kinds = kinds or [SearchKind()] * len(sources)
         word_lists = [
-            None if self.shortlist is None or all_words else self.shortlist.words_for(source)
-            for source, all_words in zip(sources, wants_all, strict=True)
+            None
+            if self.shortlist is None or kind.full_vocabulary
+            else self.shortlist.words_for(source)
+            for source, kind in zip(sources, kinds, strict=True)
         ]
-        return OnnxEncoded(batches, padded, word_lists)
+        return OnnxEncoded(batches, padded, word_lists, [kind.is_greedy for kind in kinds])
 
     def _encode_batch(self, places: list[int], sources: list[tuple[int, ...]]) -> EncodedBatch:
         input_ids, mask, lengths = pad_sources(sources, self._pad_id)

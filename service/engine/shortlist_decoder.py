@@ -60,8 +60,13 @@ class EngineShortlist:
 class ShortlistDecoder(OnnxDecoder):
     """Rows of one worker that all have a list."""
 
-    def __init__(self, shortlist: EngineShortlist, shape: CacheShape) -> None:
-        super().__init__(shortlist.decoder, shape, shortlist.vocab_size)
+    def __init__(
+        self,
+        shortlist: EngineShortlist,
+        shape: CacheShape,
+        min_lanes: int = signature.MIN_LANES,
+    ) -> None:
+        super().__init__(shortlist.decoder, shape, shortlist.vocab_size, min_lanes)
         union = ShortlistColumns(shortlist.fetch, signature.COLUMN_BIASES, shortlist.vocab_size)
         self._lists = WordLists(union)
         self._bound_columns: dict[str, AnyArray] | None = None

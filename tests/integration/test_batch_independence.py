@@ -10,6 +10,7 @@ import pytest
 
 from export.bundle import Bundle, load_bundle
 from model.tokenizer import Tokenizer
+from service.engine.base import SearchKind
 from service.engine.onnx_engine import OnnxEngine, load_onnx_engine
 from service.request import FinishReason, Sequence
 from service.rows import NO_EDITS, RowMoves
@@ -67,7 +68,8 @@ def test_beam_one_equals_greedy_beside_any_beam(engine: OnnxEngine) -> None:
 
 def greedy(engine: OnnxEngine, sequence: Sequence) -> tuple[int, ...]:
     decoder = engine.create_decoder()
-    decoder.admit(engine.encode([sequence.source_ids]))
+    kind = SearchKind(is_greedy=sequence.options.beam_size == 1)
+    decoder.admit(engine.encode([sequence.source_ids], [kind]))
     tokens: tuple[int, ...] = ()
     while len(tokens) < sequence.max_length:
         token_ids = decoder.decode(1, NO_EDITS).token_ids[0]
@@ -96,7 +98,8 @@ def test_reported_scores_equal_those_computed_again_by_the_same_graph(engine: On
 def forced_log_prob(engine: OnnxEngine, sequence: Sequence, said: list[int]) -> float:
     """Sum of what the graph thinks of these tokens, one row alone."""
     decoder = engine.create_decoder()
-    decoder.admit(engine.encode([sequence.source_ids]))
+    kind = SearchKind(is_greedy=sequence.options.beam_size == 1)
+    decoder.admit(engine.encode([sequence.source_ids], [kind]))
     zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
     log_prob = 0.0
     for token in said:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.cross_attention_cache import EncodedBatch
-from service.engine.mixed_decoder import MixedDecoder
+from service.engine.mixed_decoder import MixedDecoder, RowKind
 from service.engine.onnx_decoder import OnnxEncoded
 from service.rows import Candidates, Edits, RowMoves
 
@@ -71,14 +71,14 @@ def encoded(sources: list[tuple[int, bool]]) -> OnnxEncoded:
             keys = numbers[:, None, None, None].astype(np.float32)
             batches.append(EncodedBatch(places, numbers, [keys], [keys]))
     lists = [np.array([1]) if is_listed else None for _, is_listed in sources]
-    return OnnxEncoded(batches, 0, lists)
+    return OnnxEncoded(batches, 0, lists, [False] * len(lists))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_mixture_looks_like_one_decoder(seed: int) -> None:
     rng = np.random.default_rng(seed)
     all_words, listed = TellingDecoder(), TellingDecoder()
-    mixed = MixedDecoder(all_words=all_words, listed=listed)
+    mixed = MixedDecoder({RowKind(False, False): all_words, RowKind(True, False): listed})
     sentences: list[tuple[int, bool]] = []
     rows: list[tuple[int, int]] = []  # number of the sentence, last token
     counts: list[int] = []

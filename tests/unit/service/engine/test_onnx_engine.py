@@ -8,8 +8,9 @@ import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from export import signature
-from service.engine.base import EngineFacts
+from service.engine.base import EngineFacts, SearchKind
 from service.engine.decoder_state import CacheShape
+from service.engine.onnx_decoder import OnnxDecoder
 from service.engine.onnx_engine import OnnxEngine
 from service.errors import EngineStepError
 from service.rows import NO_EDITS
@@ -102,6 +103,17 @@ def test_caches_are_updated_in_place() -> None:
     assert set(inputs) == expected
 
 
+def test_sentences_that_never_have_a_second_row_have_one_lane() -> None:
+    decoder = FakeSession()
+    engine = create(decoder=decoder)
+    for is_greedy, num_lanes in ((False, signature.MIN_LANES), (True, 1)):
+        rows = engine.create_decoder()
+        rows.admit(engine.encode([(5, 0), (4, 6, 0)], [SearchKind(is_greedy=is_greedy)] * 2))
+        rows.decode(2, NO_EDITS)
+        shape = decoder.binding.inputs[signature.LANE_HEADS][0]
+        assert shape == (2, SHAPE.num_heads, num_lanes)
+
+
 @pytest.mark.parametrize("error", [ort_errors.Fail, ort_errors.RuntimeException, RuntimeError])
 def test_failures_of_the_runtime_are_failures_of_a_step(error: type[Exception]) -> None:
     with pytest.raises(EngineStepError, match="encoder"):
@@ -129,7 +141,7 @@ def test_memory_held_is_at_most_what_was_foretold() -> None:
 
 def test_memory_that_is_given_back_is_not_held_by_what_was_bound() -> None:
     engine = create()
-    rows = engine.create_decoder()
+    rows = OnnxDecoder(engine.decoder_session, SHAPE, engine.facts.vocab_size)
     rows.admit(engine.encode([(5, 0)]))
     rows.decode(2, NO_EDITS)
     cache = weakref.ref(rows.state.self_attention.buffer)
