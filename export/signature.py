@@ -75,7 +75,7 @@ MIN_SOURCE_LENGTH = 2
 """Least padded source length S: a single position runs another kernel, with other bits."""
 
 MIN_LANES = 2
-"""Least number of lanes J, for the same reason."""
+"""Least number of lanes J, for the same reason, where a sentence may have several rows."""
 
 MIN_CAPACITY = 2
 """Least cache capacity C: with 1 the runtime takes the step for a prompt."""
