@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
-__all__ = ["USUAL_TOKENS", "load_texts"]
+__all__ = ["USUAL_TOKENS", "find_texts_fault", "load_texts", "texts_file"]
 
 USUAL_TOKENS = range(15, 36)
 """Source tokens of a sentence of usual length."""
@@ -36,3 +37,22 @@ def load_texts(path: Path | None = None) -> list[str]:
     if path is None:
         return list(_TEXTS)
     return [line for line in path.read_text("utf-8").split("\n") if line.strip()]
+
+
+def find_texts_fault(path: Path) -> str | None:
+    """Tell why a file gives no texts, in a sentence; None when it gives some."""
+    try:
+        texts = load_texts(path)
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror or error}."
+    except UnicodeDecodeError:
+        return f"{path} is not valid UTF-8."
+    return None if texts else f"{path} holds no text."
+
+
+def texts_file(value: str) -> Path:
+    """Take the name of a file with texts from a command line."""
+    fault = find_texts_fault(Path(value))
+    if fault is not None:
+        raise argparse.ArgumentTypeError(fault)
+    return Path(value)

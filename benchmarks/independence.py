@@ -19,7 +19,7 @@ import grpc.aio
 import rich.console
 import rich.table
 
-from benchmarks.corpus import load_texts
+from benchmarks.corpus import load_texts, texts_file
 from benchmarks.server import start_server
 from protos.dragoman.v1 import translation_pb2, translation_pb2_grpc
 
@@ -61,7 +61,7 @@ class Client:
 def main() -> int:
     """Compare the three ways; 1 on a difference."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.independence", description=__doc__)
-    parser.add_argument("texts", type=Path, nargs="?", help="a file with a text a line")
+    parser.add_argument("texts", type=texts_file, nargs="?", help="a file with a text a line")
     parser.add_argument("--clients", type=int, default=64, help="default: %(default)s")
     parser.add_argument("--beam-size", type=int, help="default: the model's own")
     parser.add_argument("--bundle", type=Path, action="append", default=[])

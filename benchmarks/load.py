@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.contenders import BATCHER, Contender, start_contenders, start_dragoman
-from benchmarks.corpus import load_texts
+from benchmarks.corpus import load_texts, texts_file
 from benchmarks.grpc_efficiency import NUM_CLIENTS, measure_efficiency
 from benchmarks.load_closed import measure_capacities, measure_clients
 from benchmarks.load_open import OpenLoad, measure_rates
@@ -109,7 +109,7 @@ def _parse_arguments() -> argparse.Namespace:
         default=[load.share for load in _FULL.open_loads],
         help="rates of arrivals, of 0.5, 0.7 and 1.1 (default: all)",
     )
-    parser.add_argument("--texts", type=Path, help="source sentences, one a line")
+    parser.add_argument("--texts", type=texts_file, help="source sentences, one a line")
     parser.add_argument("--work", type=Path, help="keep what is written for the comparison here")
     parser.add_argument(
         "--max-batch-sentences", type=int, default=32, help="of the batchers (default: %(default)s)"

@@ -8,6 +8,7 @@ both. `python -m benchmarks.virtual_time` prints the figures.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import heapq
 import itertools
@@ -304,6 +305,9 @@ def compare(
 
 def main() -> int:
     """Print what one-sentence calls and documents wait for at three rates."""
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.virtual_time", description=__doc__
+    ).parse_args()
     bundle = load_bundle(embedded_bundles()[0])
     tokenizer = Tokenizer.load(bundle.source_tokenizer_path, bundle.target_tokenizer_path)
     texts = keep_single_sentences(load_texts(), bundle.manifest, tokenizer)

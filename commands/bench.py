@@ -80,16 +80,11 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_texts(path: Path) -> None:
-    from benchmarks.corpus import load_texts
+    from benchmarks.corpus import find_texts_fault
 
-    try:
-        texts = load_texts(path)
-    except OSError as error:
-        raise _usage(f"cannot read {path}: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise _usage(f"{path} is not valid UTF-8.") from error
-    if not texts:
-        raise _usage(f"{path} holds no text.")
+    fault = find_texts_fault(path)
+    if fault is not None:
+        raise _usage(fault)
 
 
 def _usage(message: str) -> CommandError:
