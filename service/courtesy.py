@@ -1,7 +1,7 @@
 """While many calls run, the thread of the event loop lets engine threads finish their turns.
 
 A thread that wakes may interrupt another, which then finds the processor's caches full of other things. With many calls
-the event loop wakes a thousand times a second, each time for a little, and translating takes up to a tenth longer for
+the event loop wakes a thousand times a second, each time for a little, and translating takes a twentieth longer for
 it. Under Linux's policy SCHED_BATCH it waits until a turn ends, and does what has come together at once. With few calls
 it is the wait that would be felt.
 """

@@ -1,7 +1,4 @@
-"""The workers of one model, as its core sees them, and the plain kind: threads of this process.
-
-Another kind runs in processes of its own (`engine_processes`).
-"""
+"""The workers of one model, as its core sees them: inboxes by number. They are threads of this process."""
 
 from __future__ import annotations
 
