@@ -29,6 +29,8 @@ Float64Array = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 _NEVER = float("-inf")
+_FAR = 1 << 40
+"""More steps than anybody runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,10 @@ def _columns(sentences: list[_Sentence]) -> _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """The best candidates of each sentence, best first: (B, M) each, M = 2 x the largest beam at most."""
+    """The best candidates of each sentence, best first: (B, M) each, M = 2 x the largest beam at most.
+
+    Where none of the best K says EOS they all stay open, whatever comes after them: then M = K.
+    """
 
     rows: IntArray
     token_ids: IntArray
@@ -118,6 +123,20 @@ class _Ranking:
     """The best log-probability of those, -inf where there are none; (B,)."""
     finishes: BoolArray | None = None
     """EOS among the first K; None when no candidate is EOS."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Survivors:
+    """What of a ranking goes on."""
+
+    width: int
+    """Candidates of each sentence, M."""
+    chosen: IntArray
+    """Their places in the ranking, (R',)."""
+    row_count: IntArray
+    """(B,)"""
+    is_same: bool
+    """Whether every sentence has so many rows already."""
 
 
 def _spread(
@@ -134,8 +153,15 @@ def _spread(
 class BeamSearch:
     """The open hypotheses of one worker's sentences."""
 
-    _all_banned: Edits | None
-    """The edits when every sentence is too short to end, until rows change."""
+    _edits: Edits
+    _steps_until_edits: int
+    """Steps for which `_edits` hold, as long as no rows change."""
+    _steps_until_limit: int
+    """Steps after which the first sentence is as long as it may be."""
+    _has_bar: bool
+    """Whether any sentence may end before that, because something of it is finished."""
+    _usual: _Survivors | None
+    """Of a ranking in which nothing says EOS, when no sentence ends; until rows change."""
 
     def __init__(self, *, eos_id: int, vocab_size: int) -> None:
         self._eos_id = eos_id
@@ -185,14 +211,12 @@ class BeamSearch:
 
     def edits(self) -> Edits:
         """What must not come next."""
-        if not self._any_minimum:
-            return NO_EDITS
-        too_short = self._columns.length + 1 < self._columns.min_tokens
-        if too_short.all():
-            if self._all_banned is None:
-                self._all_banned = ban_eos(np.arange(len(self._log_probs)), self._eos_id)
-            return self._all_banned
-        return ban_eos(np.flatnonzero(too_short[self._row_sentence]), self._eos_id)
+        if not self._steps_until_edits:
+            steps = self._columns.min_tokens - 1 - self._columns.length  # in which EOS is forbidden
+            too_short = steps > 0
+            self._edits = ban_eos(np.flatnonzero(too_short[self._row_sentence]), self._eos_id)
+            self._steps_until_edits = int(steps[too_short].min(initial=_FAR))
+        return self._edits
 
     def advance(self, candidates: Candidates) -> Advance:
         """Take one step of all sentences.
@@ -206,8 +230,12 @@ class BeamSearch:
         columns = self._columns
         ranking = self._rank(candidates)
         columns.length += 1
+        self._steps_until_edits = max(0, self._steps_until_edits - 1)
+        self._steps_until_limit -= 1
         if ranking.finishes is not None:
             self._note_finished(ranking, ranking.finishes)
+        elif self._steps_until_limit and not self._has_bar:
+            return Advance(self._move(ranking, None), {})
 
         at_limit = columns.length >= columns.max_length
         ended = (columns.bar >= ranking.best_open / columns.divisor) | at_limit
@@ -230,19 +258,24 @@ class BeamSearch:
             totals = _spread(totals, places, shape, _NEVER)
             token_ids = _spread(token_ids, places, shape, 0)
         # Stable: of two equal candidates the one of the earlier row, then the earlier one of that row, comes first.
-        count = min(2 * self._largest_beam, shape[1])
-        order = (-totals.reshape(shape)).argsort(axis=1, kind="stable")[:, :count]  # (B, M)
-        picked = order + self._sentence_column * shape[1]
-        rows = self._first_row[:, None] + order // width if is_ragged else picked // width
-        return self._sort_out(rows, token_ids.take(picked), totals.take(picked))
+        order = (-totals.reshape(shape)).argsort(axis=1, kind="stable")  # (B, most rows x N)
+
+        def pick(count: int) -> tuple[IntArray, IntArray, Float64Array]:
+            best = order[:, :count]
+            picked = best + self._sentence_column * shape[1]
+            rows = self._first_row[:, None] + best // width if is_ragged else picked // width
+            return rows, token_ids.take(picked), totals.take(picked)
+
+        rows, ids, log_probs = pick(self._largest_beam)
+        if not (ids == self._eos_id).any() and log_probs[:, -1].min(initial=0.0) > _NEVER:
+            stays_open = self._ranks_below_k[:, : self._largest_beam]
+            return _Ranking(rows, ids, log_probs, stays_open, log_probs[:, 0])
+        return self._sort_out(*pick(2 * self._largest_beam))
 
     def _sort_out(self, rows: IntArray, token_ids: IntArray, log_probs: Float64Array) -> _Ranking:
         """Tell candidates that end from those that stay open."""
         count = token_ids.shape[1]
         is_eos = token_ids == self._eos_id
-        if not is_eos.any() and log_probs[:, -1].min(initial=0.0) > _NEVER:
-            stays_open = self._ranks_below_k[:, :count]
-            return _Ranking(rows, token_ids, log_probs, stays_open, log_probs[:, 0])
         valid = log_probs > _NEVER
         other = (valid > is_eos) & self._ranks_below_2k[:, :count]
         stays_open = other & (other.cumsum(axis=1) <= self._columns.beam_size[:, None])
@@ -258,8 +291,9 @@ class BeamSearch:
             options = self._sentences[place].options
             finished = self._sentences[place].finished
             if options.beam_size == 1:
-                self._columns.bar[place] = np.inf
+                self._columns.bar[place], self._has_bar = np.inf, True
             elif len(finished) >= options.num_hypotheses:
+                self._has_bar = True
                 scores = sorted((item.score for item in finished), reverse=True)
                 self._columns.bar[place] = scores[options.num_hypotheses - 1]
 
@@ -302,21 +336,33 @@ class BeamSearch:
 
     def _move(self, ranking: _Ranking, ended: BoolArray | None) -> RowMoves:
         """Make what stays open of the sentences that go on the rows of the next step; `ended` is None when all do."""
-        survives = ranking.stays_open if ended is None else ranking.stays_open & ~ended[:, None]
-        chosen = survives.ravel().nonzero()[0]  # (R',)
+        if ended is None and ranking.finishes is None:
+            if self._usual is None or self._usual.width != ranking.stays_open.shape[1]:
+                self._usual = self._survivors(ranking.stays_open)
+            survivors = self._usual
+        else:
+            stays_open = ranking.stays_open
+            survivors = self._survivors(
+                stays_open if ended is None else stays_open & ~ended[:, None]
+            )
+        chosen, kept = survivors.chosen, self._sentence_column[:, 0]
         parent_rows, token_ids = ranking.rows.take(chosen), ranking.token_ids.take(chosen)
         self._log_probs = ranking.log_probs.take(chosen)
         self._pointers.extend(parent_rows, token_ids)
-        row_count, kept = survives.sum(axis=1), self._sentence_column[:, 0]
-        is_same = (row_count == self._columns.row_count).all()
-        if not is_same:
-            self._columns.row_count = row_count
+        if not survivors.is_same:
+            self._columns.row_count = survivors.row_count
         if ended is not None:
             kept = (~ended).nonzero()[0]
             self._keep_sentences(kept)
-        if not is_same:  # A sentence that ended has no rows left.
+        if not survivors.is_same:  # A sentence that ended has no rows left.
             self._lay_out()
         return RowMoves(parent_rows, token_ids, kept, self._columns.row_count)
+
+    def _survivors(self, survives: BoolArray) -> _Survivors:
+        """Find the candidates that go on; (B, M)."""
+        chosen, row_count = survives.ravel().nonzero()[0], survives.sum(axis=1)
+        is_same = bool((row_count == self._columns.row_count).all())
+        return _Survivors(survives.shape[1], chosen, row_count, is_same)
 
     def _keep_sentences(self, kept: IntArray) -> None:
         self._sentences = [self._sentences[place] for place in kept.tolist()]
@@ -340,5 +386,8 @@ class BeamSearch:
         ranks = np.arange(2 * self._largest_beam)
         self._ranks_below_k = ranks < beam_size[:, None]  # (B, 2K)
         self._ranks_below_2k = ranks < 2 * beam_size[:, None]
-        self._any_minimum = bool(self._columns.min_tokens.any())
-        self._all_banned = None
+        columns = self._columns
+        self._edits, self._steps_until_edits = NO_EDITS, 0
+        self._steps_until_limit = int((columns.max_length - columns.length).min(initial=_FAR))
+        self._has_bar = bool((columns.bar > _NEVER).any())
+        self._usual = None

@@ -107,6 +107,7 @@ class DecoderState:
         self._tokens = empty
         self._slots = empty
         self._lengths = empty
+        self._longest = 0
         self._row_counts = empty
         self._shared = SharedPrefixes()
         self._lay_out()
@@ -189,6 +190,7 @@ class DecoderState:
 
     def note_step(self) -> None:
         """The graph wrote one token more of each row."""
+        self._longest += 1
         self._lengths = self._lengths + 1
         self._past_lengths = self._past_lengths + 1
 
@@ -227,6 +229,7 @@ class DecoderState:
         if len(kept) < self.num_sentences:
             self._slots = self.cross_attention.keep(self._slots[kept])
             self._lengths = self._lengths[kept]
+            self._longest = int(self._lengths.max(initial=0))
         self._row_counts = moves.row_counts
         if not self.num_rows:
             self.self_attention.release()
@@ -250,7 +253,7 @@ class DecoderState:
 
     def _grow(self, num_rows: int) -> None:
         """Make room for so many rows, each with one token more than it has."""
-        longest = int(self._lengths.max(initial=0)) + 1
+        longest = self._longest + 1
         if self.self_attention.fits(num_rows, longest):
             return
         lengths = np.empty(self.num_rows, np.int64)

@@ -53,6 +53,8 @@ class MixedDecoder:
 
     @property
     def longest_source(self) -> int:
+        if self._only is not None:
+            return self._only.longest_source
         return max(decoder.longest_source for decoder in self._decoders)
 
     @property

@@ -215,7 +215,8 @@ class Scheduler:
 
     def _choose_lane(self) -> Lane:
         """Whose step is next: that of a document whose turn has come, else that of either lane that can go on."""
-        short_can, documents_can = (bool(self._running[lane]) for lane in Lane)
+        short_can = bool(self._running[Lane.SHORT])
+        documents_can = bool(self._running[Lane.DOCUMENTS])
         head = self._waiting.peek()
         if head is None:
             return self._take_turns(short_can, documents_can)
