@@ -178,8 +178,13 @@ class BeamSearch:
 
     @property
     def num_candidates(self) -> int:
-        """How many candidates a row the next step needs: 2K of the largest beam."""
-        return min(2 * self._largest_beam, self._vocab_size)
+        """How many candidates a row the next step needs.
+
+        Of the best K of a sentence that are not EOS, fewer than K and one EOS come before each in its own row: so K + 1
+        of the largest beam. At beam 1 EOS ends the sentence, whatever comes after it.
+        """
+        largest = self._largest_beam
+        return min(largest + (largest > 1), self._vocab_size)
 
     @property
     def num_entries(self) -> int:

@@ -68,7 +68,9 @@ class OnnxDecoder:
         self._binding = GraphBinding(session)
         self._bound_self: Bound | None = None
         self._bound_cross: Bound | None = None
-        self._count = np.zeros(1, np.int64)
+        self._output = Candidates(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32))
+        """By place, as the graph writes them."""
+        self._binding.feed(signature.LOG_PROB_ROWS, _NO_ROWS)
         self.state = DecoderState(shape, min_lanes)
 
     @property
@@ -97,18 +99,17 @@ class OnnxDecoder:
         places = self.state.places
         self._bind_caches()
         self._feed_rows(inputs)
-        self._feed_count(num_candidates)
-        self._binding.feed(signature.LOG_PROB_ROWS, _NO_ROWS)
         self._feed_edits(edits, places)
-        shape = (len(places), num_candidates)
-        token_ids = self._binding.collect(signature.CANDIDATE_IDS, shape, np.int64)
-        log_probs = self._binding.collect(signature.CANDIDATE_LOG_PROBS, shape, np.float32)
+        self._bind_output((len(places), num_candidates))
         try:
             self._binding.run()
         except RUN_ERRORS as error:
             raise EngineStepError("The decoder failed.") from error
         self.state.note_step()
-        return Candidates(token_ids.take(places, axis=0), log_probs.take(places, axis=0))
+        output = self._output
+        return Candidates(
+            output.token_ids.take(places, axis=0), output.log_probs.take(places, axis=0)
+        )
 
     def gather(self, moves: RowMoves) -> None:
         self.state.gather(moves)
@@ -156,10 +157,15 @@ class OnnxDecoder:
         self._binding.feed(signature.LANE_HEADS, inputs.lane_heads)
         self._binding.feed(signature.ROW_HEADS, inputs.row_heads)
 
-    def _feed_count(self, num_candidates: int) -> None:
-        if self._count.item() != num_candidates:
-            self._count = np.array([num_candidates], np.int64)
-        self._binding.feed(signature.NUM_CANDIDATES, self._count)
+    def _bind_output(self, shape: tuple[int, int]) -> None:
+        """Say how many candidates of each row are wanted, and where they go, (R, N)."""
+        if self._output.token_ids.shape == shape:
+            return
+        self._output = Candidates(
+            self._binding.collect(signature.CANDIDATE_IDS, shape, np.int64),
+            self._binding.collect(signature.CANDIDATE_LOG_PROBS, shape, np.float32),
+        )
+        self._binding.feed(signature.NUM_CANDIDATES, np.array([shape[1]], np.int64))
 
     def _feed_edits(self, edits: Edits, places: NDArray[np.int64]) -> None:
         positions = _NO_POSITIONS

@@ -202,8 +202,29 @@ def test_a_model_that_answers_nan_gives_no_hypothesis() -> None:
     assert search.advance(Candidates(np.array([[0, 1, 2, 3]]), values)).answers == {0: ()}
 
 
-def test_the_candidates_asked_for_are_twice_the_largest_beam_but_never_more_than_words() -> None:
-    assert create((options(beam_size=1), 9), vocab_size=100).num_candidates == 2
+def test_one_candidate_more_than_the_largest_beam_is_asked_for() -> None:
+    assert create((options(beam_size=1), 9), vocab_size=100).num_candidates == 1
     two = create((options(beam_size=1), 9), (options(beam_size=8), 9), vocab_size=100)
-    assert two.num_candidates == 16
+    assert two.num_candidates == 9
     assert create((options(beam_size=8), 9), vocab_size=4).num_candidates == 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_further_candidates_would_change_nothing(seed: int) -> None:
+    """Of a whole distribution with many equal numbers and a probable EOS no more is needed than is asked for."""
+    rng = np.random.default_rng(seed)
+    sentences = [
+        (options(beam_size=int(k), num_hypotheses=int(k)), 9) for k in rng.integers(1, 6, 3)
+    ]
+    asked, whole = (create(*sentences, vocab_size=V) for _ in range(2))
+    num_rows = len(sentences)
+    while num_rows:
+        values = -rng.integers(1, 5, (num_rows, V)).astype(np.float32)
+        ids = np.argsort(-values, axis=1, kind="stable")
+        few = ids[:, : asked.num_candidates]
+        found = asked.advance(Candidates(few, np.take_along_axis(values, few, axis=1)))
+        expected = whole.advance(Candidates(ids, np.take_along_axis(values, ids, axis=1)))
+        assert found.answers == expected.answers
+        assert found.moves.parent_rows.tolist() == expected.moves.parent_rows.tolist()
+        assert found.moves.token_ids.tolist() == expected.moves.token_ids.tolist()
+        num_rows = len(found.moves.parent_rows)
