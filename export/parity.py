@@ -21,6 +21,7 @@ from export.runner import GraphRunner, Greedy
 from export.shortlist_parity import find_shortlist_faults
 from export.signature import (
     LOG_PROBS,
+    MIN_LANES,
     TensorSpec,
     column_inputs,
     column_outputs,
@@ -166,19 +167,27 @@ def _made_up_sources(bundle: Bundle) -> list[list[int]]:
 
 
 def _independence_faults(runner: GraphRunner, sources: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Translate each sentence alone, in company, and with room to spare: the bits must be the same."""
-    together = runner.greedy(sources, _MAX_TOKENS)
-    spacious = runner.greedy(
-        sources, _MAX_TOKENS, min_length=max(_LENGTHS) + 9, spare_capacity=7, num_lanes=5
-    )
-    for source, *batched in zip(sources, together, spacious, strict=True):
-        alone = runner.greedy([source], _MAX_TOKENS)[0]
-        for circumstance, other in zip(("other sentences", "padding"), batched, strict=True):
-            if not _same_bits(alone, other):
-                yield (
-                    f"a sentence of {len(source)} tokens gets another translation or other "
-                    f"log-probabilities beside {circumstance} than alone"
-                )
+    """Translate each sentence alone, in company, and with room to spare: the bits must be the same.
+
+    A sentence of beam 1 has one lane from its first step to its last, any other has more.
+    """
+    for num_lanes, most_lanes, who in ((MIN_LANES, 5, ""), (1, 1, ", at beam 1")):
+        together = runner.greedy(sources, _MAX_TOKENS, num_lanes=num_lanes)
+        spacious = runner.greedy(
+            sources,
+            _MAX_TOKENS,
+            min_length=max(_LENGTHS) + 9,
+            spare_capacity=7,
+            num_lanes=most_lanes,
+        )
+        for source, *batched in zip(sources, together, spacious, strict=True):
+            alone = runner.greedy([source], _MAX_TOKENS, num_lanes=num_lanes)[0]
+            for circumstance, other in zip(("other sentences", "padding"), batched, strict=True):
+                if not _same_bits(alone, other):
+                    yield (
+                        f"a sentence of {len(source)} tokens gets another translation or other "
+                        f"log-probabilities beside {circumstance} than alone{who}"
+                    )
 
 
 def _same_bits(one: Greedy, other: Greedy) -> bool:

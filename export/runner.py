@@ -144,9 +144,8 @@ class GraphRunner:
         Returns:
             `candidate_ids`, `candidate_log_probs` and `log_probs` by name.
         """
-        feeds = self.decoder_feeds(token_ids, position, memory, caches)
+        feeds = self.decoder_feeds(token_ids, position, memory, caches, num_lanes=num_lanes)
         feeds[NUM_CANDIDATES] = np.array([num_candidates])
-        feeds |= self._lanes(len(token_ids), num_lanes)
         layers = range(self.manifest.architecture.num_decoder_layers)
         presents = [name(i) for i in layers for name in (present_self_key, present_self_value)]
         wanted = [CANDIDATE_IDS, CANDIDATE_LOG_PROBS, LOG_PROBS]
@@ -160,6 +159,8 @@ class GraphRunner:
         position: int,
         memory: Arrays,
         caches: Arrays,
+        *,
+        num_lanes: int = MIN_LANES,
     ) -> Arrays:
         """Give all inputs of a step for one candidate and without edits; arguments as in `step`."""
         num_rows = len(token_ids)
@@ -173,7 +174,7 @@ class GraphRunner:
             EDIT_BIASES: np.zeros(0, np.float32),
             LOG_PROB_ROWS: np.arange(num_rows),
         }
-        return feeds | self._lanes(num_rows, MIN_LANES) | memory | caches
+        return feeds | self._lanes(num_rows, num_lanes) | memory | caches
 
     def greedy(
         self,

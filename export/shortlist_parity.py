@@ -23,6 +23,7 @@ from export.signature import (
     LIST_IDS,
     LOG_PROBS,
     MIN_COLUMNS,
+    MIN_LANES,
     ROW_SENTENCES,
     VOCAB_BLOCK,
 )
@@ -98,28 +99,31 @@ class _ShortlistGraphs:
     def independence_faults(
         self, sources: Sequence[Sequence[int]], shortlist: Shortlist
     ) -> Iterator[str]:
-        """Run each sentence alone and beside the others: the bits must be the same."""
+        """Run each sentence alone and beside the others, with the lanes of each kind: the bits must be the same."""
         lists = [shortlist.words_for(source) for source in sources]
-        together = self._run(self._step_feeds(sources), lists)
-        for row, (source, words) in enumerate(zip(sources, lists, strict=True)):
-            alone = self._run(self._step_feeds([source]), [words])
-            same = all(
-                alone[name][0].ravel()[: len(words)].tobytes()
-                == together[name][row].ravel()[: len(words)].tobytes()
-                for name in _OUTPUTS
-            )
-            if not same:
-                yield (
-                    f"a sentence of {len(source)} tokens gets other log-probabilities from the shortlist's "
-                    "decoder beside other sentences than alone"
+        for num_lanes, who in ((MIN_LANES, ""), (1, ", at beam 1")):
+            together = self._run(self._step_feeds(sources, num_lanes), lists)
+            for row, (source, words) in enumerate(zip(sources, lists, strict=True)):
+                alone = self._run(self._step_feeds([source], num_lanes), [words])
+                same = all(
+                    alone[name][0].ravel()[: len(words)].tobytes()
+                    == together[name][row].ravel()[: len(words)].tobytes()
+                    for name in _OUTPUTS
                 )
+                if not same:
+                    yield (
+                        f"a sentence of {len(source)} tokens gets other log-probabilities from the "
+                        f"shortlist's decoder beside other sentences than alone{who}"
+                    )
 
-    def _step_feeds(self, sources: Sequence[Sequence[int]]) -> Arrays:
+    def _step_feeds(self, sources: Sequence[Sequence[int]], num_lanes: int = MIN_LANES) -> Arrays:
         runner = self._runner
         tokens = runner.manifest.special_tokens
         first = tokens.pad_id if tokens.bos_id is None else tokens.bos_id
         caches = runner.start(len(sources), 2)
-        return runner.decoder_feeds(np.full(len(sources), first), 0, runner.encode(sources), caches)
+        memory = runner.encode(sources)
+        starts = np.full(len(sources), first)
+        return runner.decoder_feeds(starts, 0, memory, caches, num_lanes=num_lanes)
 
     def _run(self, feeds: Arrays, lists: Sequence[IntArray]) -> Arrays:
         """Run one step; the union has a filler, the words of all lists, and the filler again to the end."""

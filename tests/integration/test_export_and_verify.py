@@ -253,6 +253,31 @@ def test_a_graph_whose_rows_depend_on_the_batch_is_caught(broken: Path) -> None:
     assert any("beside other sentences than alone" in fault for fault in faults)
 
 
+def test_a_graph_whose_rows_depend_on_the_batch_in_one_lane_only_is_caught(broken: Path) -> None:
+    def change(graph: onnx.GraphProto) -> None:
+        """Divide by the largest value of any row where there is one lane, by one where there are more."""
+        (index,) = (i for i, node in enumerate(graph.node) if node.op_type == "LogSoftmax")
+        logits = graph.node[index].input[0]
+        for name, value in (("all_axes", [0, 1]), ("one", 1)):
+            graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+        added = [
+            helper.make_node("ReduceMax", [logits, "all_axes"], ["largest"]),
+            helper.make_node("Shape", ["lane_heads"], ["num_lanes"], start=2, end=3),
+            helper.make_node("Equal", ["num_lanes", "one"], ["is_alone"]),
+            helper.make_node("Cast", ["is_alone"], ["power"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Pow", ["largest", "power"], ["divisor"]),
+            helper.make_node("Div", [logits, "divisor"], ["scaled"]),
+        ]
+        for node in reversed(added):
+            graph.node.insert(index, node)
+        graph.node[index + len(added)].input[0] = "scaled"
+
+    edit_graph(broken, "decoder.onnx", change)
+    faults = verify(broken)
+    assert any("beside other sentences than alone, at beam 1" in fault for fault in faults)
+    assert all("at beam 1" in fault for fault in faults)
+
+
 def test_export_replaces_a_bundle_as_a_whole_and_takes_more_files(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "checkpoint")
     card = tmp_path / "card.md"
