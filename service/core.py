@@ -30,7 +30,8 @@ from service.scheduler.budget import BatchBudget
 from service.scheduler.load import WorkerLoad, work_of
 from service.scheduler.queue import SHORT_SENTENCES
 from service.stats import Gauges, Observer
-from service.worker import Abort, Add, Stop, WorkerGauges, WorkerReport
+from service.worker import Abort, Add, Stop, WorkerGauges
+from service.worker_report import WorkerReport
 
 __all__ = ["EngineCore"]
 

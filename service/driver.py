@@ -87,6 +87,11 @@ class Driver:
         return self._scheduler.num_running
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether so many short requests are running that it pays to wait for company."""
+        return self._scheduler.is_crowded
+
+    @property
     def num_rows(self) -> int:
         """Decoder rows."""
         return sum(batch.decoder.num_rows for batch in self._batches.values())

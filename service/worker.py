@@ -14,9 +14,10 @@ from typing import Protocol
 
 from service.driver import Driver, StepReport, sequence_stats
 from service.errors import DrainingError
-from service.request import Outcome, Sequence, SequenceResult
+from service.request import Outcome, Sequence
 from service.scheduler.scheduler import Departure
 from service.stats import Observer
+from service.worker_report import PendingReport, WorkerReport
 
 __all__ = [
     "Abort",
@@ -26,7 +27,6 @@ __all__ = [
     "Worker",
     "WorkerGauges",
     "WorkerListener",
-    "WorkerReport",
 ]
 
 logger = logging.getLogger(__name__)
@@ -68,26 +68,13 @@ class WorkerGauges:
     reserved_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerReport:
-    """Who joined and who left in a step."""
-
-    admitted: list[int]
-    """Ids of the sentences that joined."""
-    results: list[SequenceResult]
-    """Of those that left, each exactly once."""
-    busy_row_steps: int
-    """Row-steps since the last report, of steps while others waited."""
-    busy_seconds: float
-
-
 class WorkerListener(Protocol):
     """Whom a worker tells. Called from its thread."""
 
     def on_worker_step(
         self, worker: int, gauges: WorkerGauges, report: WorkerReport | None
     ) -> None:
-        """A step ended; there is a report when somebody joined or left in it."""
+        """A step ended; there is a report when there is something to tell of those who joined or left."""
 
     def on_worker_death(self, worker: int, cause: BaseException) -> None:
         """The worker cannot go on. It tells nothing more."""
@@ -112,8 +99,7 @@ class Worker(threading.Thread):
         self._driver = driver
         self._observer = observer
         self._listener = listener
-        self._busy_row_steps = 0
-        self._busy_seconds = 0.0
+        self._pending = PendingReport()
         self._next_fault_line = 0.0
 
     def run(self) -> None:
@@ -128,7 +114,10 @@ class Worker(threading.Thread):
         except Exception as error:
             # Whatever it was, this worker's state cannot be trusted; the process will end.
             logger.exception("Engine worker %s of model %s died", self._index, self._driver.model)
-            self._listener.on_worker_death(self._index, error)
+            try:
+                self._listener.on_worker_step(self._index, WorkerGauges(), self._pending.take())
+            finally:
+                self._listener.on_worker_death(self._index, error)
 
     def _read_inbox(self) -> bool:
         """Apply the messages that are there; wait for one when there is nothing to do. False: stop."""
@@ -153,9 +142,6 @@ class Worker(threading.Thread):
         """Statistics first, then results: who has an answer finds it counted."""
         if report.stats is not None:
             self._observer.on_step(report.stats)
-            if self._driver.num_waiting:
-                self._busy_row_steps += report.stats.num_rows
-                self._busy_seconds += report.stats.step_seconds
         for departure in report.departures:
             stats = sequence_stats(self._driver.model, departure)
             self._observer.on_sequence(stats)
@@ -167,19 +153,9 @@ class Worker(threading.Thread):
         gauges = WorkerGauges(
             driver.num_running, driver.num_rows, driver.live_bytes, driver.reserved_bytes
         )
-        self._listener.on_worker_step(self._index, gauges, self._report(report))
-
-    def _report(self, step: StepReport) -> WorkerReport | None:
-        if not step.departures and not step.admitted:
-            return None
-        report = WorkerReport(
-            admitted=[sequence.sequence_id for sequence in step.admitted],
-            results=[departure.result for departure in step.departures],
-            busy_row_steps=self._busy_row_steps,
-            busy_seconds=self._busy_seconds,
-        )
-        self._busy_row_steps, self._busy_seconds = 0, 0.0
-        return report
+        self._pending.add(report, is_busy=driver.num_waiting > 0)
+        told = self._pending.take(is_crowded=driver.is_crowded)
+        self._listener.on_worker_step(self._index, gauges, told)
 
     def _log_failures(self, departures: list[Departure]) -> None:
         """Tell of a step that failed, with what the runtime said. It knows token ids at most, no text."""

@@ -97,6 +97,11 @@ class Scheduler:
         return sum(map(len, self._running.values()))
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether many sentences of short requests are being decoded."""
+        return len(self._running[Lane.SHORT]) >= _CROWD
+
+    @property
     def num_deadlines(self) -> int:
         """Deadlines that are remembered, some of them of sentences that are gone."""
         return len(self._deadlines)

@@ -346,6 +346,24 @@ async def test_a_dead_worker_fails_everybody_and_says_so_once() -> None:
 
 
 @run_async
+async def test_what_was_ready_before_a_worker_died_is_answered() -> None:
+    num_steps = 0
+
+    def die(_: FakeDecoder) -> None:
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps == 4:
+            raise ZeroDivisionError
+
+    async with running(FakeEngine(vocab_size=V, before_step=die)) as core:
+        done = make_sequence((1, 2), max_length=2, min_target_tokens=9, request_id="done")
+        crowd = [endless(request_id=str(number)) for number in range(17)]
+        results = await collect(core, [done, *crowd])
+    assert results.pop(done.sequence_id).outcome is Outcome.FINISHED
+    assert {result.outcome for result in results.values()} == {Outcome.FAILED}
+
+
+@run_async
 async def test_work_goes_to_the_worker_that_has_least() -> None:
     gate = Gate()
     engine = FakeEngine(copy_script(V), vocab_size=V, before_step=gate)
