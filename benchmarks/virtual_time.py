@@ -31,7 +31,7 @@ from service.loading import embedded_bundles
 from service.request import FinishReason, Hypothesis
 from service.request import Sequence as Sentence
 from service.scheduler.lanes import Lane
-from service.scheduler.load import WorkerLoad
+from service.scheduler.load import WorkerLoad, choose_worker
 from service.scheduler.queue import SHORT_SENTENCES
 from service.scheduler.scheduler import Scheduler
 
@@ -146,7 +146,7 @@ class Continuous:
         """Deal sentences out; tell of each when it is translated."""
         is_short = len(sentences) <= SHORT_SENTENCES
         for sentence in sentences:
-            index = min(range(_NUM_WORKERS), key=lambda i: self._loads[i].work_before(is_short))
+            index = choose_worker(self._loads, sentence, is_short=is_short)
             self._loads[index].add(sentence, is_short=is_short)
 
             def leave(load: WorkerLoad = self._loads[index], sentence: Sentence = sentence) -> None:

@@ -27,7 +27,7 @@ from service.errors import (
 )
 from service.request import Outcome, Sequence, SequenceResult
 from service.scheduler.budget import BatchBudget
-from service.scheduler.load import WorkerLoad, work_of
+from service.scheduler.load import WorkerLoad, choose_worker, work_of
 from service.scheduler.queue import SHORT_SENTENCES
 from service.stats import Gauges, Observer
 from service.worker import Abort, Add, Stop, WorkerGauges
@@ -257,7 +257,7 @@ class EngineCore:
             )
 
     def _let_in(self, sequences: list[Sequence]) -> _Ticket:
-        """Give each sentence to the worker that has least to do before it."""
+        """Give each sentence to a worker."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop and self._outstanding:
             raise RuntimeError("An engine core serves one event loop at a time.")
@@ -267,7 +267,7 @@ class EngineCore:
         batches: list[list[Sequence]] = [[] for _ in self._loads]
         is_short = len(sequences) <= SHORT_SENTENCES
         for sequence in sequences:
-            index = self._least_busy(is_short)
+            index = choose_worker(self._loads, sequence, is_short=is_short)
             self._loads[index].add(sequence, is_short=is_short)
             item = _Outstanding(sequence, ticket, index, is_short)
             self._outstanding[sequence.sequence_id] = item
@@ -278,11 +278,6 @@ class EngineCore:
             if batch:
                 self._workers.send(index, Add(batch))
         return ticket
-
-    def _least_busy(self, is_short: bool) -> int:
-        """The worker that has least to do before a sentence."""
-        work = [load.work_before(is_short) for load in self._loads]
-        return work.index(min(work))
 
     def _abort(self, ticket: _Ticket) -> None:
         """Abort what a call leaves behind.

@@ -1,4 +1,4 @@
-"""What is known, at the door, of how busy a worker is: to pick the least busy, and to refuse what cannot be in time.
+"""What is known, at the door, of how busy the workers are: to pick one, and to refuse what cannot be in time.
 
 Work is counted in row-steps: one decoder row in one step. What a waiting sentence will cost is its beam times its
 source length times the target tokens a source token has lately come to; how long that takes follows from the
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from service.request import Sequence
 
-__all__ = ["WorkerLoad", "work_of"]
+__all__ = ["WorkerLoad", "choose_worker", "work_of"]
 
+_HARDLY_MORE = 1.15
+"""A worker with so many times the work of the least busy is as good as that one."""
 _HALF_LIFE_SECONDS = 10.0
 _HALF_LIFE_TOKENS = 2000.0
 
@@ -57,12 +59,16 @@ class WorkerLoad:
         """Of the sentences that wait or run."""
         self.outstanding_short_work = 0
         """Of them, those of short requests."""
+        self._num_outstanding = 0
+        self._outstanding_tokens = 0
         self._lines: dict[str, _Line] = {}
         self._row_steps_per_second = _RecentRatio(_HALF_LIFE_SECONDS)
         self._targets_per_source = _RecentRatio(_HALF_LIFE_TOKENS)
 
     def add(self, sequence: Sequence, *, is_short: bool = False) -> None:
         """A sentence was given to the worker; tell whether its request is a short one."""
+        self._num_outstanding += 1
+        self._outstanding_tokens += len(sequence.source_ids)
         self.outstanding_work += work_of(sequence)
         self.outstanding_short_work += is_short * work_of(sequence)
         line = self._lines.setdefault(sequence.request_id, _Line())
@@ -79,12 +85,19 @@ class WorkerLoad:
 
     def leave(self, sequence: Sequence, *, is_short: bool = False) -> None:
         """A sentence left; told as it was to `add`."""
+        self._num_outstanding -= 1
+        self._outstanding_tokens -= len(sequence.source_ids)
         self.outstanding_work -= work_of(sequence)
         self.outstanding_short_work -= is_short * work_of(sequence)
 
     def work_before(self, is_short: bool) -> tuple[int, int]:
         """How busy the worker is for a request: short ones do not wait for documents. Compare with other workers'."""
         return (self.outstanding_short_work if is_short else 0), self.outstanding_work
+
+    @property
+    def mean_length(self) -> float:
+        """Source tokens of a sentence that waits or runs here, 0 without any."""
+        return self._outstanding_tokens / max(1, self._num_outstanding)
 
     def learn_speed(self, row_steps: int, seconds: float) -> None:
         """The worker did so much in so many seconds while others waited, so with a full batch."""
@@ -116,3 +129,20 @@ class WorkerLoad:
     def seconds_until_free(self) -> float | None:
         """How long until nothing would wait if nothing came."""
         return self.seconds_for(sum(line.work for line in self._lines.values()))
+
+
+def choose_worker(loads: list[WorkerLoad], sequence: Sequence, *, is_short: bool) -> int:
+    """Pick the worker that has least to do before a sentence; tell whether its request is a short one.
+
+    Of those that have hardly more to do it is the one whose sentences are most like it in length: what runs together is
+    padded to the longest, and what is padded is computed.
+    """
+    work = [load.work_before(is_short) for load in loads]
+    least = min(work)
+    near = [
+        index
+        for index, own in enumerate(work)
+        if own[0] <= _HARDLY_MORE * least[0] and own[1] <= _HARDLY_MORE * least[1]
+    ]
+    length = len(sequence.source_ids)
+    return min(near, key=lambda index: abs(length - loads[index].mean_length))

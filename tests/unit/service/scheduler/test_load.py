@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.scheduler.load import WorkerLoad, work_of
+from service.scheduler.load import WorkerLoad, choose_worker, work_of
 from tests.builders import make_sequence
 
 
@@ -78,3 +78,42 @@ def test_short_requests_do_not_wait_for_documents() -> None:
     documents.leave(document)
     calls.leave(call, is_short=True)
     assert documents.work_before(is_short=True) == calls.work_before(is_short=True) == (0, 0)
+
+
+def loaded(*lengths: int, request_id: str | None = None, is_short: bool = True) -> WorkerLoad:
+    load = WorkerLoad()
+    for number, length in enumerate(lengths):
+        name = request_id or str(number)
+        load.add(make_sequence((1,) * length, request_id=name), is_short=is_short)
+    return load
+
+
+def test_an_idle_worker_is_chosen_before_any_other() -> None:
+    assert choose_worker([loaded(8), loaded()], make_sequence((1,) * 8), is_short=True) == 1
+
+
+def test_of_workers_with_as_much_to_do_the_one_with_sentences_like_it_is_chosen() -> None:
+    loads = [loaded(*[10] * 9), loaded(30, 30, 30)]
+    assert choose_worker(loads, make_sequence((1,) * 12), is_short=True) == 0
+    assert choose_worker(loads, make_sequence((1,) * 25), is_short=True) == 1
+    assert choose_worker(loads, make_sequence((1,) * 25), is_short=False) == 1
+
+
+def test_a_worker_with_clearly_more_to_do_is_not_chosen_for_its_lengths() -> None:
+    loads = [loaded(*[10] * 9), loaded(30, 30, 30, 30)]
+    assert choose_worker(loads, make_sequence((1,) * 25), is_short=True) == 0
+
+
+def test_a_worker_with_a_document_besides_is_not_chosen_for_its_lengths() -> None:
+    beside = loaded(30, 30, 30)
+    for _ in range(9):
+        beside.add(make_sequence((1,) * 30, request_id="document"))
+    assert choose_worker([beside, loaded(*[10] * 9)], make_sequence((1,) * 25), is_short=True) == 1
+
+
+def test_the_mean_length_forgets_who_left() -> None:
+    load = loaded(10, 20)
+    assert load.mean_length == 15.0
+    load.leave(make_sequence((1,) * 10), is_short=True)
+    load.leave(make_sequence((1,) * 20), is_short=True)
+    assert load.mean_length == 0.0
