@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from export.operators import reshape, take
 
-__all__ = ["FloatLayers", "LayerFactory"]
+__all__ = ["FloatLayers", "LayerFactory", "join_chunks"]
 
 
 class LayerFactory(Protocol):
@@ -53,13 +53,17 @@ class LayerFactory(Protocol):
         """Create the look-up in a table (V, D): ids (...) and factors, one or (...), to vectors (..., D)."""
 
     def columns(self, weight: Tensor, bias: Tensor) -> nn.Module:
-        """Create the look-up of words (U,) in the table that `vocabulary` has: what `product` wants of them."""
+        """Create the look-up of words (G, U) in the table of `vocabulary`: weights (G, D, U), biases (G, 1, U)."""
 
     def cache_scales(self, source: nn.Module) -> Tensor | None:
         """Give the scale of each channel, (D,), of what `source` makes for a cache of int8; None for any other."""
 
-    def product(self) -> nn.Module:
-        """Create x times columns that are given with it, for (R, 1, D): at least R rows (.., U)."""
+    def list_product(self) -> nn.Module:
+        """Create the product of rows (R, 1, D) and columns that are given with them.
+
+        Those of frequent words and of chunks of sentences' own words, as `signature.shortlist_decoder_inputs` has
+        them. It gives the logits of each lane, (B, J, F + P * 192).
+        """
 
 
 class FloatLayers:
@@ -99,8 +103,8 @@ class FloatLayers:
     def cache_scales(self, source: nn.Module) -> Tensor | None:  # noqa: ARG002 - as the protocol has it
         return None
 
-    def product(self) -> nn.Module:
-        return _FloatProduct()
+    def list_product(self) -> nn.Module:
+        return _FloatListProduct()
 
 
 class _FloatLinear(nn.Module):
@@ -146,7 +150,7 @@ class _FloatVocabulary(nn.Module):
 
 
 class _FloatColumns(nn.Module):
-    """Some columns of W^T, (D, U), and of b, (U,)."""
+    """Some columns of W^T, (G, D, U), and of b, (G, 1, U)."""
 
     bias: Tensor
 
@@ -156,13 +160,31 @@ class _FloatColumns(nn.Module):
         self.register_buffer("bias", bias.detach().clone())
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return take(self.weight, ids).t(), take(self.bias, ids)
+        return take(self.weight, ids).transpose(1, 2), take(self.bias, ids).unsqueeze(1)
 
 
-class _FloatProduct(nn.Module):
-    """x W + b for a W that is no constant."""
+class _FloatListProduct(nn.Module):
+    """x W + b for W that are no constants."""
 
-    def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
-        # A row alone would be another kernel, with another order of its sums: so one row more than there are.
+    def forward(  # noqa: PLR0913, PLR0917 - as the graph has them
+        self,
+        x: Tensor,
+        frequent: tuple[Tensor, ...],
+        chunks: tuple[Tensor, ...],
+        lane_rows: Tensor,
+        chunk_rows: Tensor,
+        lane_chunks: Tensor,
+    ) -> Tensor:
         rows = reshape(x, 0, -1)
-        return torch.cat([rows, rows[:1]]) @ weights + biases
+        weights, biases = frequent
+        # A row alone would be another kernel, with another order of its sums: so one row more than there are.
+        common = torch.cat([rows, rows[:1]]) @ weights + biases  # (R + 1, F)
+        weights, biases = chunks
+        parts = take(rows, chunk_rows) @ weights + biases  # (G, J, 192)
+        return torch.cat([take(common, lane_rows), join_chunks(parts, lane_chunks)], -1)
+
+
+def join_chunks(parts: Tensor, lane_chunks: Tensor) -> Tensor:
+    """Put the logits (G, J, 192) of each lane's chunks (B, J, P) side by side: (B, J, P * 192)."""
+    found = take(reshape(parts, -1, parts.shape[2]), lane_chunks)
+    return reshape(found, 0, 0, -1)

@@ -40,7 +40,7 @@ __all__ = [
     "value_faults",
 ]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of the manifest and of what goes in and out of the graphs. Bundles of other versions are refused."""
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"

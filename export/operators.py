@@ -18,7 +18,6 @@ __all__ = [
     "gather_blocks",
     "mix_heads",
     "ones_like_block",
-    "pick",
     "reshape",
     "score_heads",
     "take",
@@ -77,14 +76,6 @@ def divide(x: Tensor, divisor: Tensor) -> Tensor:
         "Div", (x, divisor), dtype=torch.int64, shape=x.shape
     )
     return quotient
-
-
-def pick(x: Tensor, places: Tensor) -> Tensor:
-    """Give x[row, places[row]] of each row: (R, N) for x (R, K) and places (R, N), of any type of integers."""
-    picked: Tensor = torch.onnx.ops.symbolic(
-        "GatherElements", (x, places), {"axis": 1}, dtype=x.dtype, shape=places.shape
-    )
-    return picked
 
 
 def take_best(

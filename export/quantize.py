@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from export.layers import join_chunks
 from export.operators import dequantize_rows, reshape, take
 from export.smoothing import FixedInput
 
@@ -92,9 +93,9 @@ class Int8Layers:
         largest = self._kept.get(source)
         return None if largest is None else _KEPT_MARGIN * largest.clamp(min=_SMALLEST) / 127
 
-    def product(self) -> nn.Module:
+    def list_product(self) -> nn.Module:
         """Create the product of `vocabulary` for columns that are given with its input."""
-        return _Int8Product(self._hidden)
+        return _Int8ListProduct(self._hidden)
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,7 +241,7 @@ class _Int8Vocabulary(nn.Module):
 
 
 class _Int8ColumnTable(nn.Module):
-    """Some columns of W^T, (D, U), of b and of the scales, (U,); W is stored as an embedding stores it, (V, D)."""
+    """Columns of W^T, (G, D, U), of b and of the scales, (G, 1, U); W is stored as an embedding stores it, (V, D)."""
 
     weight: Tensor
     scales: Tensor
@@ -254,20 +255,33 @@ class _Int8ColumnTable(nn.Module):
         self.register_buffer("bias", bias.detach().clone())
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return take(self.weight, ids).t(), take(self.bias, ids), take(self.scales, ids)
+        biases, scales = take(self.bias, ids), take(self.scales, ids)
+        return take(self.weight, ids).transpose(1, 2), biases.unsqueeze(1), scales.unsqueeze(1)
 
 
-class _Int8Product(nn.Module):
-    """x W^T + b as `_Int8Vocabulary` has it, for a W and b that come with x; the sums are exact integers there too."""
+class _Int8ListProduct(nn.Module):
+    """x W^T + b as `_Int8Vocabulary` has it, for W and b that come with x; the sums are exact integers there too."""
 
     def __init__(self, input_range: float) -> None:
         super().__init__()
         self.input_scale = input_range / 127
 
-    def forward(self, x: Tensor, weights: Tensor, biases: Tensor, scales: Tensor) -> Tensor:
+    def forward(  # noqa: PLR0913, PLR0917 - as the graph has them
+        self,
+        x: Tensor,
+        frequent: tuple[Tensor, ...],
+        chunks: tuple[Tensor, ...],
+        lane_rows: Tensor,
+        chunk_rows: Tensor,
+        lane_chunks: Tensor,
+    ) -> Tensor:
         scale = torch.tensor(self.input_scale)
-        rounded = reshape(_quantize(x, scale, _ZERO_POINT), 0, -1)
-        return _multiply(rounded, weights, scale, scales, _ZERO_POINT, biases)
+        rows = reshape(_quantize(x, scale, _ZERO_POINT), 0, -1)
+        weights, biases, scales = frequent
+        common = _multiply(take(rows, lane_rows), weights, scale, scales, _ZERO_POINT, biases)
+        weights, biases, scales = chunks
+        parts = _multiply(take(rows, chunk_rows), weights, scale, scales, _ZERO_POINT)
+        return torch.cat([common, join_chunks(parts + biases, lane_chunks)], -1)
 
 
 class _Int8Embedding(nn.Module):
@@ -323,13 +337,13 @@ def _multiply(
     zero_point: int,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Multiply unsigned rows (R, K) by signed columns (K, N) and scale the sums."""
+    """Multiply unsigned rows (.., R, K) by signed columns (.., K, N) and scale the sums."""
     inputs = (x, weight, scale, weight_scales, torch.tensor(zero_point, dtype=torch.uint8))
     product: Tensor = torch.onnx.ops.symbolic(
         "com.microsoft::MatMulIntegerToFloat",
         inputs if bias is None else (*inputs, None, bias),
         dtype=torch.float32,
-        shape=(*x.shape[:-1], weight.shape[1]),
+        shape=(*x.shape[:-1], weight.shape[-1]),
         version=1,
     )
     return product

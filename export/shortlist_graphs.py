@@ -1,9 +1,11 @@
 """The end of the decoder for a vocabulary shortlist: only the words of each sentence's own list are looked at.
 
-`ColumnsGraph` fetches the columns of the output projection that a batch needs; `ShortlistDecoderGraph` is the decoder
-step with these columns as an input. What a row gets must not depend on whose words the other columns are, nor on how
-many there are: each row's own logits are put side by side in the order of the words before anything goes over them. A
-list is filled up to whole blocks with logits of -inf, which add exact zeros behind everything else.
+`ColumnsGraph` fetches columns of the output projection; `ShortlistDecoderGraph` is the decoder step with columns as its
+inputs. Two thirds of a list are frequent words, which all lists have: their columns are multiplied for all rows at
+once. The others are multiplied sentence by sentence, in chunks, for the lanes of that sentence: the words of 32
+sentences together are five times the words of one, so a product of all rows with all of them would be mostly of words
+that a row does not look at. The logits of a lane are put side by side before anything goes over them, so what a row
+gets depends on its own list alone. Lists are filled up with logits of -inf, which add exact zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from export.candidates import best_candidates, edit
 from export.graphs import DecoderBody, vocabulary_table
 from export.layers import LayerFactory
-from export.operators import axis_size, pick, reshape, take
+from export.operators import axis_size, reshape, take
 from export.signature import VOCAB_BLOCK
 from model.transformer import Transformer
 
@@ -23,7 +25,7 @@ __all__ = ["ColumnsGraph", "ShortlistDecoderGraph"]
 
 
 class ColumnsGraph(nn.Module):
-    """Target words (U,) to their columns of the output projection, as `ShortlistDecoderGraph` reads them."""
+    """Target words (G, U) to their columns of the output projection, as `ShortlistDecoderGraph` reads them."""
 
     def __init__(
         self, transformer: Transformer, layers: LayerFactory, suppressed_ids: Sequence[int] = ()
@@ -33,7 +35,7 @@ class ColumnsGraph(nn.Module):
         self.columns = layers.columns(*vocabulary_table(transformer, suppressed_ids))
 
     def forward(self, column_ids: Tensor) -> tuple[Tensor, ...]:
-        """Look up weights (D, U), biases (U,) and, with int8, scales (U,)."""
+        """Look up weights (G, D, U), biases (G, 1, U) and, with int8, scales (G, 1, U)."""
         return tuple(self.columns(column_ids))
 
 
@@ -44,7 +46,7 @@ class ShortlistDecoderGraph(nn.Module):
         """Take the decoder of `transformer` without its output projection."""
         super().__init__()
         self.body = DecoderBody(transformer, layers, max_length)
-        self.product = layers.product()
+        self.product = layers.list_product()
 
     def forward(  # noqa: PLR0913, PLR0917 - one argument for each input of the graph
         self,
@@ -60,9 +62,13 @@ class ShortlistDecoderGraph(nn.Module):
         edit_biases: Tensor,
         log_prob_rows: Tensor,
         caches: list[tuple[Tensor, Tensor, Tensor, Tensor]],
-        columns: tuple[Tensor, ...],
+        frequent: tuple[Tensor, ...],
+        chunks: tuple[Tensor, ...],
+        lane_rows: Tensor,
+        row_lanes: Tensor,
         row_sentences: Tensor,
-        list_columns: Tensor,
+        chunk_rows: Tensor,
+        lane_chunks: Tensor,
         list_ids: Tensor,
     ) -> tuple[Tensor, ...]:
         """Run one step; the arguments are described in `export.signature.shortlist_decoder_inputs`."""
@@ -75,14 +81,14 @@ class ShortlistDecoderGraph(nn.Module):
             row_heads,
             caches,
         )
-        own_columns = reshape(take(list_columns, row_sentences), 0, -1)  # (R, W * 64)
-        logits = pick(self.product(hidden, *columns), own_columns)
+        logits = self.product(hidden, frequent, chunks, lane_rows, chunk_rows, lane_chunks)
         log_probs = reshape(logits.log_softmax(-1), -1)
         edited = edit(log_probs, edit_positions, edit_scales, edit_biases)
-        blocks = edited.reshape(-1, *list_ids.shape[1:])  # (R, W, 64)
+        blocks = edited.reshape(-1, *list_ids.shape[1:])  # (B * J, W, 64)
         num_blocks = axis_size(list_ids, 1)
-        places, candidate_log_probs = best_candidates(blocks, num_candidates, num_blocks)
+        lane_places, lane_log_probs = best_candidates(blocks, num_candidates, num_blocks)
+        places = take(lane_places, row_lanes)  # (R, N)
         first = row_sentences * (num_blocks * VOCAB_BLOCK)  # (R,)
-        candidate_ids = take(reshape(list_ids, -1), first.unsqueeze(1) + places)  # (R, N)
+        candidate_ids = take(reshape(list_ids, -1), first.unsqueeze(1) + places)
         asked_for = take(blocks, log_prob_rows)  # (M, W, 64)
-        return (candidate_ids, candidate_log_probs, asked_for, *presents)
+        return (candidate_ids, take(lane_log_probs, row_lanes), asked_for, *presents)

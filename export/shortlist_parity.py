@@ -6,35 +6,28 @@ A list of all words must equal the full vocabulary, and what a row gets must not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from export.bundle import Bundle, BundleError
+from export.list_feeds import lay_out_lists
 from export.runner import Arrays, GraphRunner, create_session
 from export.shortlist import Shortlist, load_shortlist, shortlist_faults
 from export.signature import (
-    CANDIDATE_IDS,
-    CANDIDATE_LOG_PROBS,
-    COLUMN_BIASES,
     COLUMN_IDS,
-    LIST_COLUMNS,
-    LIST_IDS,
+    FREQUENT_BIASES,
+    LANE_HEADS,
+    LOG_PROB_ROWS,
     LOG_PROBS,
-    MIN_COLUMNS,
     MIN_LANES,
-    ROW_SENTENCES,
-    VOCAB_BLOCK,
 )
 from model.tokenizer import Tokenizer
 
 __all__ = ["find_shortlist_faults"]
 
-_FLOAT_TOLERANCE = 1e-4
-"""In float32 the product with all columns adds up in another order; in int8 it is the same, bit for bit."""
-
-_OUTPUTS = [CANDIDATE_IDS, CANDIDATE_LOG_PROBS, LOG_PROBS]
+_TOLERANCE = 1e-4
+"""Sums over words in another order, and in float32 products, too."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -61,20 +54,22 @@ def find_shortlist_faults(
     ]
     yield from found
     try:
-        graphs = _ShortlistGraphs(bundle, runner)
+        graphs = _ShortlistGraphs(bundle, runner, shortlist)
     except Exception as error:  # noqa: BLE001 - the runtime raises a dozen unrelated types
         yield f"the graphs of the shortlist do not load: {error}"
         return
     if not found:
         yield from graphs.value_faults(sources)
-        yield from graphs.independence_faults(sources, shortlist)
+        yield from graphs.independence_faults(sources)
 
 
 class _ShortlistGraphs:
     """The first step of sentences, each with a list."""
 
-    def __init__(self, bundle: Bundle, runner: GraphRunner) -> None:
+    def __init__(self, bundle: Bundle, runner: GraphRunner, shortlist: Shortlist) -> None:
         self._runner = runner
+        self._shortlist = shortlist
+        self._frequent = np.unique(shortlist.frequent).astype(np.int64)
         self._decoder = create_session(bundle.shortlist_decoder_path)
         self._columns = create_session(bundle.columns_path)
         self._vocab_size = bundle.manifest.architecture.vocab_size
@@ -82,35 +77,30 @@ class _ShortlistGraphs:
     def value_faults(self, sources: Sequence[Sequence[int]]) -> Iterator[str]:
         """Give lists of all words: the full vocabulary must come out."""
         feeds = self._step_feeds(sources)
-        all_words = np.arange(self._vocab_size)
-        listed = self._run(feeds, [all_words] * len(sources))
-        full = dict(zip(_OUTPUTS, self._runner.decoder.run(_OUTPUTS, feeds), strict=True))
-        theirs = full[LOG_PROBS][:, : self._vocab_size]
-        ours = listed[LOG_PROBS].reshape(len(sources), -1)[:, : self._vocab_size]
-        exact = self._runner.manifest.precision == "int8"
-        same = (
-            ours.tobytes() == theirs.tobytes()
-            if exact
-            else np.allclose(ours, theirs, rtol=0, atol=_FLOAT_TOLERANCE)
-        )
-        if not same:
-            yield "the shortlist's decoder with all words gives other log-probabilities than the decoder"
-
-    def independence_faults(
-        self, sources: Sequence[Sequence[int]], shortlist: Shortlist
-    ) -> Iterator[str]:
-        """Run each sentence alone and beside the others, with the lanes of each kind: the bits must be the same."""
-        lists = [shortlist.words_for(source) for source in sources]
-        for num_lanes, who in ((MIN_LANES, ""), (1, ", at beam 1")):
-            together = self._run(self._step_feeds(sources, num_lanes), lists)
-            for row, (source, words) in enumerate(zip(sources, lists, strict=True)):
-                alone = self._run(self._step_feeds([source], num_lanes), [words])
-                same = all(
-                    alone[name][0].ravel()[: len(words)].tobytes()
-                    == together[name][row].ravel()[: len(words)].tobytes()
-                    for name in _OUTPUTS
+        own = np.setdiff1d(np.arange(self._vocab_size), self._frequent)
+        listed = self._run(feeds, [own] * len(sources))
+        full = self._runner.decoder.run([LOG_PROBS], feeds)[0]
+        for row, found in enumerate(listed):
+            words, log_probs = found
+            if len(words) != self._vocab_size or not np.allclose(
+                log_probs, full[row][words], rtol=0, atol=_TOLERANCE
+            ):
+                yield (
+                    "the shortlist's decoder with all words gives other log-probabilities than "
+                    "the decoder"
                 )
-                if not same:
+                return
+
+    def independence_faults(self, sources: Sequence[Sequence[int]]) -> Iterator[str]:
+        """Run each sentence alone and beside the others, with the lanes of each kind: the bits must be the same."""
+        own = [
+            np.setdiff1d(self._shortlist.words_for(source), self._frequent) for source in sources
+        ]
+        for num_lanes, who in ((MIN_LANES, ""), (1, ", at beam 1")):
+            together = self._run(self._step_feeds(sources, num_lanes), own)
+            for source, words, beside in zip(sources, own, together, strict=True):
+                (alone,) = self._run(self._step_feeds([source], num_lanes), [words])
+                if alone[1].tobytes() != beside[1].tobytes():
                     yield (
                         f"a sentence of {len(source)} tokens gets other log-probabilities from the "
                         f"shortlist's decoder beside other sentences than alone{who}"
@@ -125,28 +115,26 @@ class _ShortlistGraphs:
         starts = np.full(len(sources), first)
         return runner.decoder_feeds(starts, 0, memory, caches, num_lanes=num_lanes)
 
-    def _run(self, feeds: Arrays, lists: Sequence[IntArray]) -> Arrays:
-        """Run one step; the union has a filler, the words of all lists, and the filler again to the end."""
-        union = np.unique(np.concatenate(lists))
-        size = max(MIN_COLUMNS, -(-(len(union) + 1) // VOCAB_BLOCK) * VOCAB_BLOCK)
-        ids = np.zeros(size, np.int64)
-        ids[1 : len(union) + 1] = union
+    def _run(
+        self, feeds: Arrays, own: Sequence[IntArray]
+    ) -> list[tuple[IntArray, npt.NDArray[np.float32]]]:
+        """Run one step of a row a sentence; give the words of its list and their log-probabilities."""
+        num_lanes = feeds[LANE_HEADS].shape[2]
+        rows = np.arange(len(own))
+        lane_rows, row_lanes = np.repeat(rows[:, None], num_lanes, axis=1), rows * num_lanes
+        lists = lay_out_lists(self._fetch, self._frequent, own, lane_rows, row_lanes)
+        found = self._decoder.run([LOG_PROBS], feeds | lists | {LOG_PROB_ROWS: row_lanes})[
+            0
+        ].reshape(len(own), -1)
+        num_frequent = lists[FREQUENT_BIASES].shape[0]
+        places = [
+            np.r_[: len(self._frequent), num_frequent : num_frequent + len(words)] for words in own
+        ]
+        return [
+            (np.concatenate([self._frequent, words]), log_probs[place])
+            for words, log_probs, place in zip(own, found, places, strict=True)
+        ]
+
+    def _fetch(self, words: IntArray) -> Arrays:
         names = [output.name for output in self._columns.get_outputs()]
-        columns: dict[str, Any] = dict(
-            zip(names, self._columns.run(names, {COLUMN_IDS: ids}), strict=True)
-        )
-        columns[COLUMN_BIASES][0] = -np.inf
-        blocks = -(-max(map(len, lists)) // VOCAB_BLOCK)
-        list_columns = np.zeros((len(lists), blocks * VOCAB_BLOCK), np.int32)
-        list_ids = np.zeros(list_columns.shape, np.int64)
-        for row, words in enumerate(lists):
-            list_columns[row, : len(words)] = union.searchsorted(words) + 1
-            list_ids[row, : len(words)] = words
-        shape = (len(lists), blocks, VOCAB_BLOCK)
-        lists_as_read = {
-            ROW_SENTENCES: np.arange(len(lists)),
-            LIST_COLUMNS: list_columns.reshape(shape),
-            LIST_IDS: list_ids.reshape(shape),
-        }
-        found = self._decoder.run(_OUTPUTS, feeds | columns | lists_as_read)
-        return dict(zip(_OUTPUTS, found, strict=True))
+        return dict(zip(names, self._columns.run(names, {COLUMN_IDS: words}), strict=True))

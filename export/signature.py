@@ -15,6 +15,11 @@ from dataclasses import dataclass
 __all__ = [
     "CANDIDATE_IDS",
     "CANDIDATE_LOG_PROBS",
+    "CHUNK_BIASES",
+    "CHUNK_ROWS",
+    "CHUNK_SCALES",
+    "CHUNK_WEIGHTS",
+    "CHUNK_WORDS",
     "COLUMN_BIASES",
     "COLUMN_IDS",
     "COLUMN_SCALES",
@@ -24,19 +29,24 @@ __all__ = [
     "EDIT_POSITIONS",
     "EDIT_SCALES",
     "ENCODER_MASK",
+    "FREQUENT_BIASES",
+    "FREQUENT_SCALES",
+    "FREQUENT_WEIGHTS",
     "INPUT_IDS",
+    "LANE_CHUNKS",
     "LANE_HEADS",
-    "LIST_COLUMNS",
+    "LANE_ROWS",
     "LIST_IDS",
     "LOG_PROBS",
     "LOG_PROB_ROWS",
     "MIN_CAPACITY",
-    "MIN_COLUMNS",
+    "MIN_FREQUENT",
     "MIN_LANES",
     "MIN_SOURCE_LENGTH",
     "NUM_CANDIDATES",
     "PAST_LENGTHS",
     "ROW_HEADS",
+    "ROW_LANES",
     "ROW_SENTENCES",
     "SATURATING_CPU_CONFIG",
     "SOURCE_MASK",
@@ -44,6 +54,7 @@ __all__ = [
     "VOCAB_BLOCK",
     "TensorSpec",
     "cache_dtype",
+    "chunk_inputs",
     "column_inputs",
     "column_outputs",
     "cross_key",
@@ -52,6 +63,8 @@ __all__ = [
     "decoder_outputs",
     "encoder_inputs",
     "encoder_outputs",
+    "frequent_inputs",
+    "padded_frequent",
     "padded_vocab_size",
     "past_self_key",
     "past_self_value",
@@ -80,11 +93,15 @@ MIN_LANES = 2
 MIN_CAPACITY = 2
 """Least cache capacity C: with 1 the runtime takes the step for a prompt."""
 
-MIN_COLUMNS = 256
-"""Least number of columns U of a shortlist's union: a narrow float32 product adds up in another order."""
-
 VOCAB_BLOCK = 64
 """The vocabulary of the graphs is padded to whole blocks of so many words; the padding has log-probability -inf."""
+
+CHUNK_WORDS = 3 * VOCAB_BLOCK
+"""Words of a chunk: what is multiplied for one sentence at once. An odd number of blocks, because weights whose rows
+are 512 bytes apart, or a multiple of it, get into each other's way in the processor's caches."""
+
+MIN_FREQUENT = 5 * VOCAB_BLOCK
+"""Least number of places for frequent words, F."""
 
 INPUT_IDS = "input_ids"
 SOURCE_MASK = "attention_mask"
@@ -106,7 +123,16 @@ COLUMN_IDS = "column_ids"
 COLUMN_WEIGHTS = "column_weights"
 COLUMN_SCALES = "column_scales"
 COLUMN_BIASES = "column_biases"
-LIST_COLUMNS = "list_columns"
+FREQUENT_WEIGHTS = "frequent_weights"
+FREQUENT_SCALES = "frequent_scales"
+FREQUENT_BIASES = "frequent_biases"
+CHUNK_WEIGHTS = "chunk_weights"
+CHUNK_SCALES = "chunk_scales"
+CHUNK_BIASES = "chunk_biases"
+CHUNK_ROWS = "chunk_rows"
+LANE_CHUNKS = "lane_chunks"
+LANE_ROWS = "lane_rows"
+ROW_LANES = "row_lanes"
 LIST_IDS = "list_ids"
 
 
@@ -122,6 +148,15 @@ class TensorSpec:
 def padded_vocab_size(vocab_size: int) -> int:
     """Round a vocabulary up to whole blocks of `VOCAB_BLOCK`."""
     return -(-vocab_size // VOCAB_BLOCK) * VOCAB_BLOCK
+
+
+def padded_frequent(count: int) -> int:
+    """Give the places F for so many frequent words: an odd number of blocks, for the same reason as in a chunk.
+
+    There are `MIN_FREQUENT` at least: a narrower float32 product adds up in another order.
+    """
+    blocks = max(MIN_FREQUENT, count + VOCAB_BLOCK - 1) // VOCAB_BLOCK
+    return (blocks + 1 - blocks % 2) * VOCAB_BLOCK
 
 
 def past_self_key(layer: int) -> str:
@@ -267,17 +302,25 @@ def decoder_outputs(  # noqa: PLR0913 - all that the outputs depend on
 
 def column_inputs() -> tuple[TensorSpec, ...]:
     """Inputs of the columns graph: the target words whose columns of the output projection are wanted."""
-    return (TensorSpec(COLUMN_IDS, "int64", ("U",)),)
+    return (TensorSpec(COLUMN_IDS, "int64", ("G", "U")),)
 
 
 def column_outputs(d_model: int, precision: str) -> tuple[TensorSpec, ...]:
-    """Outputs of the columns graph, inputs of the decoder: weights (D, U), biases and, with int8, scales."""
-    weights = TensorSpec(
-        COLUMN_WEIGHTS, "int8" if precision == "int8" else "float32", (d_model, "U")
+    """Outputs of the columns graph: weights (G, D, U), biases and, with int8, scales, (G, 1, U) each."""
+    names = (COLUMN_WEIGHTS, COLUMN_BIASES, COLUMN_SCALES)
+    return _column_specs(names, d_model, precision, "G", "U")
+
+
+def _column_specs(
+    names: tuple[str, str, str], d_model: int, precision: str, groups: str | int, words: str | int
+) -> tuple[TensorSpec, ...]:
+    is_int8 = precision == "int8"
+    dtypes = ("int8" if is_int8 else "float32", "float32", "float32")
+    specs = tuple(
+        TensorSpec(name, dtype, (groups, rows, words))
+        for name, dtype, rows in zip(names, dtypes, (d_model, 1, 1), strict=True)
     )
-    biases = TensorSpec(COLUMN_BIASES, "float32", ("U",))
-    scales = TensorSpec(COLUMN_SCALES, "float32", ("U",))
-    return (weights, biases, scales) if precision == "int8" else (weights, biases)
+    return specs if is_int8 else specs[:2]
 
 
 def shortlist_decoder_inputs(  # noqa: PLR0913 - all that the inputs depend on
@@ -289,28 +332,52 @@ def shortlist_decoder_inputs(  # noqa: PLR0913 - all that the inputs depend on
     *,
     int8_caches: bool = False,
 ) -> tuple[TensorSpec, ...]:
-    """Inputs of the decoder graph that looks at each sentence's own words only.
+    """Inputs of the decoder graph that looks at the words of each sentence's list only.
 
-    Those of `decoder_inputs`, and the columns of the union of all lists, in any order. `list_columns` gives the column
-    of each word of a sentence's list and `list_ids` the word itself; words ascend, and a list is filled up with a
-    column whose bias is -inf. `row_sentences` names the sentence of each row. The position of an edit is
-    row * W * 64 + place in the list of the row's sentence.
+    Those of `decoder_inputs`, and the columns of the words: `F` frequent ones, which are in all lists, and those that a
+    sentence has for itself in chunks of 192; what is filled up has a bias of -inf. Logits are computed by lane.
+    `lane_rows` is the row in each lane, `row_lanes` the lane of each row, sentence * J + lane, and `row_sentences` its
+    sentence. `chunk_rows` are the rows in the lanes of each chunk's sentence. `lane_chunks` says where the logits of a
+    lane's own words are, chunk * J + lane; the `P` chunks of the longest list are as many for all. `list_ids` are the
+    words in the order of the logits: F / 64 blocks of frequent ones, then 3 P blocks. An edit's position, and what
+    `log_prob_rows` names, are by lane: lane * W * 64 + place in the list.
     """
     common = decoder_inputs(num_layers, num_heads, head_size, int8_caches=int8_caches)
-    list_axes = ("B", "W", VOCAB_BLOCK)
     return (
         *common,
-        *column_outputs(d_model, precision),
+        *frequent_inputs(d_model, precision),
+        *chunk_inputs(d_model, precision),
+        TensorSpec(LANE_ROWS, "int64", ("B", "J")),
+        TensorSpec(ROW_LANES, "int64", ("R",)),
         TensorSpec(ROW_SENTENCES, "int64", ("R",)),
-        TensorSpec(LIST_COLUMNS, "int32", list_axes),
-        TensorSpec(LIST_IDS, "int64", list_axes),
+        TensorSpec(CHUNK_ROWS, "int64", ("G", "J")),
+        TensorSpec(LANE_CHUNKS, "int64", ("B", "J", "P")),
+        TensorSpec(LIST_IDS, "int64", ("B", "W", VOCAB_BLOCK)),
     )
+
+
+def frequent_inputs(d_model: int, precision: str) -> tuple[TensorSpec, ...]:
+    """Columns of the words that are in all lists, as the shortlist's decoder reads them: see `column_outputs`."""
+    names = (FREQUENT_WEIGHTS, FREQUENT_BIASES, FREQUENT_SCALES)
+    return tuple(
+        TensorSpec(spec.name, spec.dtype, spec.axes[1:] if spec.name == names[0] else ("F",))
+        for spec in _column_specs(names, d_model, precision, 1, "F")
+    )
+
+
+def chunk_inputs(d_model: int, precision: str) -> tuple[TensorSpec, ...]:
+    """Columns of sentences' own words, as the shortlist's decoder reads them: see `column_outputs`."""
+    names = (CHUNK_WEIGHTS, CHUNK_BIASES, CHUNK_SCALES)
+    return _column_specs(names, d_model, precision, "G", CHUNK_WORDS)
 
 
 def shortlist_decoder_outputs(
     num_layers: int, num_heads: int, head_size: int, *, int8_caches: bool = False
 ) -> tuple[TensorSpec, ...]:
-    """Outputs of the shortlist's decoder graph: as `decoder_outputs`, but `log_probs` go over the row's list."""
+    """Outputs of the shortlist's decoder graph: as `decoder_outputs`, but `log_probs` go over the lane's list.
+
+    Equal candidates come in the order of their places in the list: frequent words first.
+    """
     common = decoder_outputs(
         num_layers, num_heads, head_size, vocab_size=VOCAB_BLOCK, int8_caches=int8_caches
     )

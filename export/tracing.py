@@ -17,7 +17,15 @@ from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 from torch import nn
 
-from export.signature import VOCAB_BLOCK, TensorSpec, cache_dtype, column_outputs
+from export.signature import (
+    VOCAB_BLOCK,
+    TensorSpec,
+    cache_dtype,
+    chunk_inputs,
+    decoder_inputs,
+    frequent_inputs,
+    shortlist_decoder_inputs,
+)
 from model.config import TransformerConfig
 
 __all__ = [
@@ -203,21 +211,29 @@ def decoder_example(
 def shortlist_decoder_example(
     config: TransformerConfig, precision: str, *, int8_caches: bool = False
 ) -> tuple[Any, ...]:
-    """Add a union of columns and lists to `decoder_example`."""
-    union, blocks = 130, 6
-    columns = tuple(
-        torch.zeros(
-            [union if axis == "U" else int(axis) for axis in spec.axes],
-            dtype=torch.int8 if spec.dtype == "int8" else torch.float32,
-        )
-        for spec in column_outputs(config.d_model, precision)
-    )
+    """Add columns and lists to `decoder_example`."""
     common = decoder_example(config, int8_caches=int8_caches)
-    lists = torch.zeros(len(common[3]), blocks, VOCAB_BLOCK, dtype=torch.int64)
-    sentences = torch.zeros(len(common[0]), dtype=torch.int64)
-    return (*common, columns, sentences, lists.int(), lists)
+    sizes = {"F": 10 * VOCAB_BLOCK, "G": 8, "P": 12, "W": 46, "J": 4}
+    sizes |= {"R": len(common[0]), "B": len(common[3])}
+    dtypes = {"int8": torch.int8, "float32": torch.float32, "int64": torch.int64}
+
+    def zeros(specs: Sequence[TensorSpec]) -> tuple[torch.Tensor, ...]:
+        return tuple(
+            torch.zeros(
+                [axis if isinstance(axis, int) else sizes[axis] for axis in spec.axes],
+                dtype=dtypes[spec.dtype],
+            )
+            for spec in specs
+        )
+
+    frequent = frequent_inputs(config.d_model, precision)
+    chunks = chunk_inputs(config.d_model, precision)
+    known = {spec.name for spec in (*frequent, *chunks, *decoder_inputs(1, 1, 1))}
+    specs = shortlist_decoder_inputs(1, 1, 1, config.d_model, precision)
+    places = [spec for spec in specs if spec.name not in known]
+    return (*common, zeros(frequent), zeros(chunks), *zeros(places))
 
 
 def columns_example() -> tuple[torch.Tensor, ...]:
     """Make the input for tracing the look-up of columns."""
-    return (torch.zeros(5, dtype=torch.int64),)
+    return (torch.zeros(3, 5, dtype=torch.int64),)

@@ -62,6 +62,10 @@ class StepInputs:
     """(R, H)"""
     row_slots: IntArray
     """Slot of each row's sentence, (R,)."""
+    lane_rows: IntArray
+    """Row in each lane, (B, J)."""
+    row_lanes: IntArray
+    """Lane of each row, sentence slot * J + lane, (R,)."""
 
 
 class DecoderState:
@@ -73,8 +77,8 @@ class DecoderState:
         cross_attention: Caches of the sentences, by slot.
     """
 
-    _lanes: tuple[IntArray, IntArray, IntArray] | None
-    """`lane_heads`, `row_heads` and `row_slots`, until a sentence has other places."""
+    _lanes: tuple[IntArray, IntArray, IntArray, IntArray, IntArray] | None
+    """What `StepInputs` ends with, from `lane_heads` on, until a sentence has other places."""
     _past_lengths: NDArray[np.int32]
     """By place, as long as `_lanes` hold."""
 
@@ -177,8 +181,8 @@ class DecoderState:
             self._past_lengths[places] = self._lengths[self._row_sentence]
         return StepInputs(input_ids, self._past_lengths, *self._lanes)
 
-    def _lay_lanes(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Give `lane_heads`, `row_heads` and `row_slots` of `StepInputs`."""
+    def _lay_lanes(self) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
+        """Give `lane_heads` and what follows it in `StepInputs`."""
         places, slots = self.places, self._slots[self._row_sentence]
         num_lanes = max(self._min_lanes, int(self._row_counts.max()))
         lane_rows = np.empty((self.num_sentences, num_lanes), np.int64)
@@ -186,7 +190,8 @@ class DecoderState:
         lane_rows[slots, self._offset] = places
         row_slots, row_lanes = np.empty((2, self.num_rows), np.int64)
         row_slots[places], row_lanes[places] = slots, slots * num_lanes + self._offset
-        return *place_heads(lane_rows, row_lanes, self._num_heads), row_slots
+        heads = place_heads(lane_rows, row_lanes, self._num_heads)
+        return *heads, row_slots, lane_rows, row_lanes
 
     def note_step(self) -> None:
         """The graph wrote one token more of each row."""

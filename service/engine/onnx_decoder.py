@@ -99,7 +99,7 @@ class OnnxDecoder:
         places = self.state.places
         self._bind_caches()
         self._feed_rows(inputs)
-        self._feed_edits(edits, places)
+        self._feed_edits(edits, places, inputs)
         self._bind_output((len(places), num_candidates))
         try:
             self._binding.run()
@@ -157,6 +157,10 @@ class OnnxDecoder:
         self._binding.feed(signature.LANE_HEADS, inputs.lane_heads)
         self._binding.feed(signature.ROW_HEADS, inputs.row_heads)
 
+    def _distributions(self, places: NDArray[np.int64], inputs: StepInputs) -> NDArray[np.int64]:  # noqa: ARG002, PLR6301 - for graphs that have another order
+        """Where the graph has the distributions of the rows in these places."""
+        return places
+
     def _bind_output(self, shape: tuple[int, int]) -> None:
         """Say how many candidates of each row are wanted, and where they go, (R, N)."""
         if self._output.token_ids.shape == shape:
@@ -167,10 +171,11 @@ class OnnxDecoder:
         )
         self._binding.feed(signature.NUM_CANDIDATES, np.array([shape[1]], np.int64))
 
-    def _feed_edits(self, edits: Edits, places: NDArray[np.int64]) -> None:
+    def _feed_edits(self, edits: Edits, places: NDArray[np.int64], inputs: StepInputs) -> None:
         positions = _NO_POSITIONS
         if len(edits.rows):
-            positions = places.take(edits.rows) * self._width + edits.token_ids  # (E,)
+            rows = self._distributions(places.take(edits.rows), inputs)
+            positions = rows * self._width + edits.token_ids  # (E,)
         self._binding.feed(signature.EDIT_POSITIONS, positions)
         self._binding.feed(signature.EDIT_SCALES, edits.scales)
         self._binding.feed(signature.EDIT_BIASES, edits.biases)

@@ -1,13 +1,11 @@
 """Stage 6 of 10: rows that look at the words of their own sentence's list only.
 
-What a row gets depends on its own list, never on those of its neighbours: the graph puts its logits side by side in
-the order of the words before it adds anything up. An edit that forbids a word outside the list does nothing; any other
-edit of such a word adds it to the list of its sentence, which keeps it.
+What a row gets depends on its own list, never on those of its neighbours: the graph puts the logits of each lane side
+by side before it adds anything up. An edit that forbids a word outside the list does nothing; any other edit of such a
+word adds it to the list of its sentence, which keeps it.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import onnxruntime as ort
@@ -19,7 +17,7 @@ from service.engine.base import Encoded
 from service.engine.decoder_state import CacheShape, StepInputs
 from service.engine.onnx_decoder import Bound, OnnxDecoder, OnnxEncoded
 from service.engine.sessions import RUN_ERRORS
-from service.engine.shortlist_columns import ShortlistColumns
+from service.engine.word_chunks import WordChunks
 from service.engine.word_lists import WordLists
 from service.errors import EngineStepError
 from service.rows import NO_EDITS, Candidates, Edits, RowMoves
@@ -31,27 +29,74 @@ IntArray = NDArray[np.int64]
 
 _LARGEST_SHARE = 0.5
 """Of the vocabulary: a sentence with a longer list is as well off with all words."""
+_CHUNK_INPUTS = {
+    signature.COLUMN_WEIGHTS: signature.CHUNK_WEIGHTS,
+    signature.COLUMN_SCALES: signature.CHUNK_SCALES,
+    signature.COLUMN_BIASES: signature.CHUNK_BIASES,
+}
+_FREQUENT_INPUTS = {
+    signature.COLUMN_WEIGHTS: signature.FREQUENT_WEIGHTS,
+    signature.COLUMN_SCALES: signature.FREQUENT_SCALES,
+    signature.COLUMN_BIASES: signature.FREQUENT_BIASES,
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineShortlist:
-    """What a bundle with a shortlist holds more than another; shared by all workers."""
+    """What a bundle with a shortlist holds more than another; shared by all workers.
 
-    lists: Shortlist
-    decoder: ort.InferenceSession
-    columns: ort.InferenceSession
-    vocab_size: int
+    Attributes:
+        frequent_ids: The words of all lists, ascending.
+        frequent: Their columns, (.., F), by the names of the decoder's inputs; filled up with logits of -inf.
+    """
+
+    def __init__(
+        self,
+        *,
+        lists: Shortlist,
+        decoder: ort.InferenceSession,
+        columns: ort.InferenceSession,
+        vocab_size: int,
+    ) -> None:
+        """Take the file, and the sessions of both graphs.
+
+        Raises:
+            EngineStepError: The columns of frequent words cannot be fetched.
+        """
+        self.lists = lists
+        self.decoder = decoder
+        self.vocab_size = vocab_size
+        self._columns = columns
+        self.frequent_ids: IntArray = np.unique(lists.frequent).astype(np.int64)
+        count = len(self.frequent_ids)
+        ids = np.zeros((1, signature.padded_frequent(count)), np.int64)
+        ids[0, :count] = self.frequent_ids
+        columns = self.fetch(ids)
+        columns[signature.COLUMN_BIASES][..., count:] = -np.inf
+        self.frequent: dict[str, AnyArray] = {
+            _FREQUENT_INPUTS[name]: column[0] if name == signature.COLUMN_WEIGHTS else column[0, 0]
+            for name, column in columns.items()
+        }
+
+    @property
+    def num_frequent(self) -> int:
+        """Places for frequent words in a list, F."""
+        return int(self.frequent[signature.FREQUENT_BIASES].shape[0])
 
     def words_for(self, source_ids: tuple[int, ...]) -> IntArray | None:
         """Give the list of a sentence, or None when it would hold most words there are."""
         words = self.lists.words_for(source_ids)
         return words if len(words) <= _LARGEST_SHARE * self.vocab_size else None
 
+    def create_lists(self) -> WordLists:
+        """Lists without sentences, for one decoder."""
+        chunks = WordChunks(self.fetch, _CHUNK_INPUTS, signature.CHUNK_BIASES)
+        return WordLists(chunks, self.frequent_ids, self.num_frequent, self.vocab_size)
+
     def fetch(self, words: IntArray) -> dict[str, AnyArray]:
-        """Give the columns of words, by the names of the decoder's inputs."""
-        names = [output.name for output in self.columns.get_outputs()]
+        """Give the columns of words (G, U), (G, .., U), by the names of the graph that fetches them."""
+        names = [output.name for output in self._columns.get_outputs()]
         try:
-            columns = self.columns.run(names, {signature.COLUMN_IDS: words})
+            columns = self._columns.run(names, {signature.COLUMN_IDS: words})
         except RUN_ERRORS as error:
             raise EngineStepError("The columns of a shortlist cannot be fetched.") from error
         return dict(zip(names, columns, strict=True))
@@ -67,10 +112,14 @@ class ShortlistDecoder(OnnxDecoder):
         min_lanes: int = signature.MIN_LANES,
     ) -> None:
         super().__init__(shortlist.decoder, shape, shortlist.vocab_size, min_lanes)
-        union = ShortlistColumns(shortlist.fetch, signature.COLUMN_BIASES, shortlist.vocab_size)
-        self._lists = WordLists(union)
-        self._bound_columns: dict[str, AnyArray] | None = None
-        self._bound_lists: Bound | None = None
+        self._lists = shortlist.create_lists()
+        self._frequent = shortlist.frequent
+        for name, array in self._frequent.items():
+            self._binding.bind_input(name, array)
+        self._bound_chunks: Bound | None = None
+        self._bound_ids: Bound | None = None
+        self._lane_rows: IntArray | None = None
+        """As they were when chunks were last placed, until lists move."""
         self._translated: tuple[Edits, Edits] | None = None
 
     def admit(self, encoded: Encoded) -> None:
@@ -81,7 +130,8 @@ class ShortlistDecoder(OnnxDecoder):
 
     def decode(self, num_candidates: int, edits: Edits) -> Candidates:
         own = self._edit_lists(edits)
-        self._lists.lay_out(self.state.sentence_slots)
+        if self._lists.lay_out(self.state.sentence_slots):
+            self._lane_rows = None
         self._bind_lists()
         self._width = self._lists.width
         count = min(num_candidates, self._width)
@@ -107,7 +157,22 @@ class ShortlistDecoder(OnnxDecoder):
 
     def _feed_rows(self, inputs: StepInputs) -> None:
         super()._feed_rows(inputs)
+        if inputs.lane_rows is not self._lane_rows:
+            self._place_chunks(inputs)
+
+    def _place_chunks(self, inputs: StepInputs) -> None:
+        """Say which rows each chunk is multiplied with, and where each lane finds its own words."""
+        self._lane_rows = inputs.lane_rows
+        num_lanes = inputs.lane_rows.shape[1]
+        lane_chunks = self._lists.slot_chunks[:, None] * num_lanes + np.arange(num_lanes)[:, None]
+        self._binding.feed(signature.LANE_ROWS, inputs.lane_rows)
+        self._binding.feed(signature.ROW_LANES, inputs.row_lanes)
         self._binding.feed(signature.ROW_SENTENCES, inputs.row_slots)
+        self._binding.feed(signature.CHUNK_ROWS, inputs.lane_rows[self._lists.chunk_slots])
+        self._binding.feed(signature.LANE_CHUNKS, lane_chunks)
+
+    def _distributions(self, places: IntArray, inputs: StepInputs) -> IntArray:
+        return inputs.row_lanes.take(places)
 
     def _edit_lists(self, edits: Edits) -> Edits:
         """Turn edits of words into edits of places in lists, after adding the words that are more than forbidden."""
@@ -129,13 +194,14 @@ class ShortlistDecoder(OnnxDecoder):
         return own
 
     def _bind_lists(self) -> None:
-        """Bind columns and lists again when they have moved, or the number of sentences has changed."""
-        lists, count = self._lists, self.state.num_sentences
-        if lists.union.tensors is not self._bound_columns:
-            self._bound_columns = lists.union.tensors
-            for name, array in lists.union.tensors.items():
-                self._binding.bind_input(name, array)
-        if self._bound_lists is None or not self._bound_lists.is_same(lists.columns, count):
-            self._bound_lists = Bound(lists.columns, count)
-            self._binding.bind_input(signature.LIST_COLUMNS, lists.columns[:count])
-            self._binding.bind_input(signature.LIST_IDS, lists.ids[:count])
+        """Bind columns and lists again when they have moved, or their number has changed."""
+        chunks, ids = self._lists.chunks, self._lists.ids
+        biases = chunks.tensors[signature.CHUNK_BIASES]
+        if self._bound_chunks is None or not self._bound_chunks.is_same(biases, chunks.num_chunks):
+            self._bound_chunks = Bound(biases, chunks.num_chunks)
+            for name, array in chunks.tensors.items():
+                self._binding.bind_input(name, array[: chunks.num_chunks])
+        count = self.state.num_sentences
+        if self._bound_ids is None or not self._bound_ids.is_same(ids, count):
+            self._bound_ids = Bound(ids, count)
+            self._binding.bind_input(signature.LIST_IDS, ids[:count])

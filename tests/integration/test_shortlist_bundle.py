@@ -133,7 +133,7 @@ def test_the_lists_of_another_vocabulary_are_refused_by_verify_and_server(copy: 
 def test_a_graph_that_does_not_go_with_its_name_is_refused(copy: Path) -> None:
     shutil.copy(copy / "decoder.onnx", copy / "decoder.shortlist.onnx")
     vouch_again(copy)
-    missing = "decoder.shortlist.onnx: input 'list_columns' is missing"
+    missing = "decoder.shortlist.onnx: input 'frequent_weights' is missing"
     with pytest.raises(BundleError, match=missing):
         load_models(config(copy), NullObserver())
     assert missing in verify(copy)
