@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from benchmarks.soak import check_memory
+
+MIB = 2**20
+
+
+def test_a_moment_of_much_memory_is_no_growth() -> None:
+    readings = [150 * MIB, *[300 * MIB] * 60]
+    readings[-1] = 400 * MIB
+    check = check_memory(readings)
+    assert check.passed
+    assert check.value == "300 -> 300 MiB (+0.0%)"
+
+
+def test_what_grows_slowly_is_told() -> None:
+    check = check_memory([(200 + number) * MIB for number in range(100)])
+    assert not check.passed
+    assert check.value == "262 -> 287 MiB (+9.5%)"
+
+
+def test_what_grows_in_the_first_half_only_is_no_leak() -> None:
+    assert check_memory([min(100 + number, 140) * MIB for number in range(100)]).passed
+
+
+def test_two_readings_are_enough_to_compare() -> None:
+    assert check_memory([100 * MIB, 100 * MIB]).passed
