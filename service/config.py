@@ -98,7 +98,8 @@ class ServerConfig:
     """Threads that segment and tokenize."""
 
     endpoint_removal_seconds: float = 0.0
-    """On SIGTERM: how long to go on taking requests after health says NOT_SERVING, until load balancers know."""
+    """On SIGTERM: how long to go on taking requests after health says NOT_SERVING, until load balancers know; in any
+    case until none has come for 0.4 s."""
 
     drain_seconds: float = 25.0
     """On SIGTERM: how long running requests may take to finish."""
