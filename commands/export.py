@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import json
 import logging
+import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,13 @@ def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the most frequent target words, which are in every list (default: %(default)s)",
     )
+    group.add_argument(
+        "--shortlist-least",
+        type=float,
+        default=0.3,
+        metavar="X",
+        help="leave out pairs that were aligned less often in all of the text (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -176,6 +184,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     for name in ("best", "frequent"):
         if getattr(arguments, f"shortlist_{name}") < 1:
             raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)
+    if not 0 <= arguments.shortlist_least < math.inf:
+        raise CommandError("--shortlist-least must be 0 or more.", exit_code=EXIT_USAGE)
     if arguments.calibration is not None and arguments.calibration_text:
         raise CommandError("give either --calibration or text for one.", exit_code=EXIT_USAGE)
     calibrates = arguments.calibration is not None or arguments.calibration_text
@@ -233,6 +243,7 @@ def _shortlist(
             build_shortlist,
             num_best=arguments.shortlist_best,
             num_frequent=arguments.shortlist_frequent,
+            least_count=arguments.shortlist_least,
         ),
         lambda directory: export_bundle(
             arguments.checkpoint, directory, arguments.precision, facts, companions

@@ -13,7 +13,7 @@ from export.alignment_counts import AlignmentCounts, TokenPairs, count_alignment
 from export.shortlist import Shortlist
 from model.tokenizer import Tokenizer
 
-__all__ = ["NUM_BEST", "NUM_FREQUENT", "build_shortlist"]
+__all__ = ["LEAST_COUNT", "NUM_BEST", "NUM_FREQUENT", "build_shortlist"]
 
 NUM_FREQUENT = 1000
 """Target words that are in every list."""
@@ -21,7 +21,7 @@ NUM_FREQUENT = 1000
 NUM_BEST = 50
 """The most target words of one source word."""
 
-_LEAST_COUNT = 0.3
+LEAST_COUNT = 0.3
 """A pair that was aligned less often, in expectation over all of the text, is noise. Without such pairs the words of 32
 sentences are a fifth fewer, and translations as good (`benchmarks/RESULTS.md`)."""
 
@@ -39,6 +39,7 @@ def build_shortlist(
     *,
     num_frequent: int = NUM_FREQUENT,
     num_best: int = NUM_BEST,
+    least_count: float = LEAST_COUNT,
 ) -> Shortlist:
     """Align sentence pairs and keep the best.
 
@@ -47,6 +48,7 @@ def build_shortlist(
         tokenizer: Their vocabulary.
         num_frequent: Target words that are in every list.
         num_best: The most target words of one source word.
+        least_count: Pairs that were aligned less often, in expectation over all of the text, are left out.
     """
     vocab_size = tokenizer.target_vocab_size
     frequent = _most_frequent(pairs, tokenizer, num_frequent)
@@ -55,7 +57,7 @@ def build_shortlist(
     ignored = np.zeros(vocab_size, bool)
     ignored[frequent[:_NUM_UNEXPLAINED]] = True
     counts = count_alignments(pairs, ignored, tokenizer.source_vocab_size)
-    sources, targets = _with_same_spelling(counts, tokenizer, in_all_lists)
+    sources, targets = _with_same_spelling(counts, tokenizer, in_all_lists, least_count)
     is_best = _rank_in_group(sources) < num_best
     sources, targets = sources[is_best], targets[is_best]
     dtype = np.uint16 if vocab_size - 1 <= _LARGEST_UINT16 else np.uint32
@@ -80,7 +82,10 @@ def _most_frequent(pairs: TokenPairs, tokenizer: Tokenizer, count: int) -> IntAr
 
 
 def _with_same_spelling(
-    counts: AlignmentCounts, tokenizer: Tokenizer, in_all_lists: NDArray[np.bool_]
+    counts: AlignmentCounts,
+    tokenizer: Tokenizer,
+    in_all_lists: NDArray[np.bool_],
+    least_count: float,
 ) -> tuple[IntArray, IntArray]:
     """Give pairs of source and target word by source, the best first, with each word's own spelling before all."""
     spelled = {
@@ -92,7 +97,7 @@ def _with_same_spelling(
     never = {tokenizer.unk_id, tokenizer.pad_id, tokenizer.bos_id}
     same = [(s, t) for s, t in same if t not in never and not in_all_lists[t]]
     copies = np.array(same, np.int64).reshape(-1, 2)
-    is_listed = ~in_all_lists[counts.targets] & (counts.counts >= _LEAST_COUNT)
+    is_listed = ~in_all_lists[counts.targets] & (counts.counts >= least_count)
     keys = np.concatenate([copies @ (counts.vocab_size, 1), counts.keys[is_listed]])
     worth = np.concatenate([np.full(len(copies), np.inf), counts.counts[is_listed]])
     order = np.lexsort((keys, -worth, keys // counts.vocab_size))

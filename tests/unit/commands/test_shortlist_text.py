@@ -112,6 +112,9 @@ def test_a_shortlist_that_exists_and_text_for_one_do_not_go_together(tmp_path: P
     for option in ("--shortlist-best", "--shortlist-frequent"):
         with pytest.raises(CommandError, match=f"{option} must be at least 1"):
             export.run(parse(tmp_path, "--shortlist-text", str(path), option, "0"))
+    for value in ("-1", "nan", "inf"):
+        with pytest.raises(CommandError, match="--shortlist-least must be 0 or more"):
+            export.run(parse(tmp_path, "--shortlist-text", str(path), f"--shortlist-least={value}"))
     with pytest.raises(CommandError, match="there is no file"):
         export.run(parse(tmp_path, "--shortlist-reversed", str(tmp_path / "nothing")))
 

@@ -28,12 +28,16 @@ def tokenizer() -> Tokenizer:
     return make_tokenizer()
 
 
-def build(tokenizer: Tokenizer, num_frequent: int = 4, num_best: int = 6) -> Shortlist:
+def build(
+    tokenizer: Tokenizer, num_frequent: int = 4, num_best: int = 6, least_count: float = 0.3
+) -> Shortlist:
     pairs = TokenPairs.from_lists(
         tokenizer.encode_source_batch([source for source, _ in SENTENCES] * 20),
         tokenizer.encode_target_batch([target for _, target in SENTENCES] * 20),
     )
-    return build_shortlist(pairs, tokenizer, num_frequent=num_frequent, num_best=num_best)
+    return build_shortlist(
+        pairs, tokenizer, num_frequent=num_frequent, num_best=num_best, least_count=least_count
+    )
 
 
 def test_a_translation_is_in_the_list_of_its_source(tokenizer: Tokenizer) -> None:
@@ -76,6 +80,8 @@ def test_what_was_hardly_ever_aligned_is_in_no_list(
     listed = set(build(tokenizer, num_frequent=1).words_for([source]).tolist())
     assert often in listed
     assert seldom not in listed
+    more = build(tokenizer, num_frequent=1, least_count=0.0).words_for([source])
+    assert {often, seldom} <= set(more.tolist())
 
 
 def test_what_is_spelled_the_same_is_first(tokenizer: Tokenizer) -> None:
