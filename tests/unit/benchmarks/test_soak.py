@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.soak import check_memory
 
 MIB = 2**20
+
+
+@pytest.mark.parametrize(("end", "passed"), [(100, True), (104, True), (106, False), (80, True)])
+def test_memory_may_grow_by_a_twentieth(end: int, passed: bool) -> None:
+    assert check_memory([100 * MIB] * 6 + [end * MIB] * 2).passed is passed
 
 
 def test_a_moment_of_much_memory_is_no_growth() -> None:

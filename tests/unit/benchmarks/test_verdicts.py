@@ -1,18 +1,8 @@
 """A measurement that cannot fail measures nothing."""
 
-import pytest
-
 from benchmarks.corpus import load_texts
 from benchmarks.independence import _count_differences
-from benchmarks.soak import _check_memory
 from benchmarks.step_position import _around
-
-MEBIBYTE = 2**20
-
-
-@pytest.mark.parametrize(("end", "passed"), [(100, True), (104, True), (106, False), (80, True)])
-def test_memory_may_grow_by_a_twentieth(end, passed) -> None:
-    assert _check_memory(100 * MEBIBYTE, end * MEBIBYTE).passed is passed
 
 
 def test_an_answer_differs_by_its_text_or_its_last_bit() -> None:
