@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import math
 import random
 import statistics
 import sys
@@ -36,6 +37,7 @@ GAUGES = (
 )
 MAX_MEMORY_GROWTH = 0.05
 SECONDS_BETWEEN_READINGS = 0.5
+LEAST_SECONDS = 20.0
 MAX_FRESH_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 MAX_CALL_TEXTS = 8
@@ -83,7 +85,12 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cancel-share", type=float, default=0.3, help="default: %(default)s")
     parser.add_argument("--texts", type=Path, help="a file with a text a line")
     parser.add_argument("--bundle", type=Path, action="append", default=[])
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not LEAST_SECONDS <= arguments.seconds < math.inf:
+        parser.error(f"--seconds must be {LEAST_SECONDS:g} at least: before, memory only warms up")
+    if arguments.clients < 1:
+        parser.error("--clients must be 1 at least")
+    return arguments
 
 
 async def _run(server: Server, arguments: argparse.Namespace) -> tuple[Storm, list[Check]]:

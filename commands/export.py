@@ -98,6 +98,10 @@ def _add_calibration_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_SHORTLIST_DEFAULTS: dict[str, float] = {"best": 50, "frequent": 1000, "least": 0.3}
+"""As `export.shortlist_builder` has them, which takes a second to import."""
+
+
 def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "vocabulary shortlist", "which words a translation is looked for in; without, in all"
@@ -124,23 +128,22 @@ def _add_shortlist_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--shortlist-best",
         type=int,
-        default=50,
         metavar="N",
-        help="the most target words of one source word (default: %(default)s)",
+        help=f"the most target words of one source word (default: {_SHORTLIST_DEFAULTS['best']})",
     )
     group.add_argument(
         "--shortlist-frequent",
         type=int,
-        default=1000,
         metavar="N",
-        help="the most frequent target words, which are in every list (default: %(default)s)",
+        help="the most frequent target words, which are in every list "
+        f"(default: {_SHORTLIST_DEFAULTS['frequent']})",
     )
     group.add_argument(
         "--shortlist-least",
         type=float,
-        default=0.3,
         metavar="X",
-        help="leave out pairs that were aligned less often in all of the text (default: %(default)s)",
+        help="leave out pairs that were aligned less often in all of the text "
+        f"(default: {_SHORTLIST_DEFAULTS['least']})",
     )
 
 
@@ -181,11 +184,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         raise CommandError("give either --shortlist or text for one.", exit_code=EXIT_USAGE)
     if arguments.precision == "float16" and (arguments.shortlist is not None or shortlist_texts):
         raise CommandError("a shortlist is for CPUs: not for float16.", exit_code=EXIT_USAGE)
-    for name in ("best", "frequent"):
-        if getattr(arguments, f"shortlist_{name}") < 1:
-            raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)
-    if not 0 <= arguments.shortlist_least < math.inf:
-        raise CommandError("--shortlist-least must be 0 or more.", exit_code=EXIT_USAGE)
+    _complete_shortlist_options(arguments, has_text=bool(shortlist_texts))
     if arguments.calibration is not None and arguments.calibration_text:
         raise CommandError("give either --calibration or text for one.", exit_code=EXIT_USAGE)
     calibrates = arguments.calibration is not None or arguments.calibration_text
@@ -203,6 +202,26 @@ def _companions(arguments: argparse.Namespace, facts: ModelFacts) -> Companions:
         shortlist=_shortlist(arguments, facts, Companions(ranges=ranges)),
         extra_files=arguments.file,
     )
+
+
+def _complete_shortlist_options(arguments: argparse.Namespace, *, has_text: bool) -> None:
+    """Fill in how a shortlist is made, and refuse it where none is made."""
+    for name, default in _SHORTLIST_DEFAULTS.items():
+        value = getattr(arguments, f"shortlist_{name}")
+        if value is None:
+            setattr(arguments, f"shortlist_{name}", default)
+            continue
+        if not has_text:
+            raise CommandError(
+                f"--shortlist-{name} goes with --shortlist-text or --shortlist-reversed.",
+                exit_code=EXIT_USAGE,
+            )
+        if name == "least" and not 0 <= value < math.inf:
+            raise CommandError(
+                "--shortlist-least must be a finite number, 0 or more.", exit_code=EXIT_USAGE
+            )
+        if name != "least" and value < 1:
+            raise CommandError(f"--shortlist-{name} must be at least 1.", exit_code=EXIT_USAGE)
 
 
 def _ranges(arguments: argparse.Namespace, facts: ModelFacts) -> ActivationRanges | None:

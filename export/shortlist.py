@@ -93,7 +93,10 @@ def load_shortlist(path: Path) -> Shortlist:
             archive = np.load(stream, allow_pickle=False)
             arrays = {name: np.asarray(archive[name]) for name in _ARRAYS}
     except _READ_ERRORS as error:
-        raise BundleError(str(path), [f"it is no shortlist: {error}"]) from error
+        wanted = ", ".join(_ARRAYS)
+        raise BundleError(
+            str(path), [f"it is no shortlist: no NumPy archive of {wanted}"]
+        ) from error
     faults = [*_array_faults(arrays)]
     if faults:
         raise BundleError(str(path), faults)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.soak import check_memory
+from benchmarks.soak import check_memory, main
 
 MIB = 2**20
 
@@ -10,6 +10,27 @@ MIB = 2**20
 @pytest.mark.parametrize(("end", "passed"), [(100, True), (104, True), (106, False), (80, True)])
 def test_memory_may_grow_by_a_twentieth(end: int, passed: bool) -> None:
     assert check_memory([100 * MIB] * 6 + [end * MIB] * 2).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--seconds", "0"], "--seconds must be 20 at least"),
+        (["--seconds", "nan"], "--seconds must be 20 at least"),
+        (["--clients", "0"], "--clients must be 1 at least"),
+    ],
+)
+def test_a_storm_that_tells_nothing_is_refused(
+    words: list[str],
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["soak", *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert fault in capsys.readouterr().err
 
 
 def test_a_moment_of_much_memory_is_no_growth() -> None:

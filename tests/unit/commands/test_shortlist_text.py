@@ -10,7 +10,7 @@ import pytest
 from commands import export
 from commands.errors import CommandError
 from commands.shortlist_text import create_shortlist, read_token_pairs
-from export.shortlist_builder import build_shortlist
+from export.shortlist_builder import LEAST_COUNT, NUM_BEST, NUM_FREQUENT, build_shortlist
 from model.errors import DataError
 from model.tokenizer import Tokenizer
 from tests.tiny_bundles import make_checkpoint
@@ -112,8 +112,12 @@ def test_a_shortlist_that_exists_and_text_for_one_do_not_go_together(tmp_path: P
     for option in ("--shortlist-best", "--shortlist-frequent"):
         with pytest.raises(CommandError, match=f"{option} must be at least 1"):
             export.run(parse(tmp_path, "--shortlist-text", str(path), option, "0"))
+    for option in ("--shortlist-best=5", "--shortlist-frequent=5", "--shortlist-least=0.2"):
+        for others in ((), ("--shortlist", str(path))):
+            with pytest.raises(CommandError, match=r"goes with --shortlist-text"):
+                export.run(parse(tmp_path, *others, option))
     for value in ("-1", "nan", "inf"):
-        with pytest.raises(CommandError, match="--shortlist-least must be 0 or more"):
+        with pytest.raises(CommandError, match="--shortlist-least must be a finite number"):
             export.run(parse(tmp_path, "--shortlist-text", str(path), f"--shortlist-least={value}"))
     with pytest.raises(CommandError, match="there is no file"):
         export.run(parse(tmp_path, "--shortlist-reversed", str(tmp_path / "nothing")))
@@ -125,3 +129,11 @@ def test_a_file_that_is_no_shortlist_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="it is no shortlist"):
         export.run(parse(tmp_path, "--shortlist", str(path)))
     assert not (tmp_path / "bundle").exists()
+
+
+def test_the_defaults_of_the_command_are_those_of_the_builder() -> None:
+    assert export._SHORTLIST_DEFAULTS == {
+        "best": NUM_BEST,
+        "frequent": NUM_FREQUENT,
+        "least": LEAST_COUNT,
+    }
