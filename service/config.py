@@ -102,7 +102,8 @@ class ServerConfig:
     case until none has come for 0.4 s."""
 
     drain_seconds: float = 25.0
-    """On SIGTERM: how long running requests may take to finish."""
+    """On SIGTERM: how long running requests may take to finish; those that are left are refused, and the process ends
+    with 1."""
 
     def __post_init__(self) -> None:
         require(_is_address(self.listen), "listen", 'a "host:port"', self.listen)
