@@ -23,7 +23,7 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess:
 
 
 def test_a_short_soak_leaves_nothing_behind() -> None:
-    result = run("soak", "--seconds", "8", "--clients", "16")
+    result = run("soak", "--seconds", "20", "--clients", "16")
 
     assert "dragoman_kv_cache_bytes" in result.stdout
     assert "fresh request" in result.stdout
